@@ -4,9 +4,11 @@
 
 #include <filesystem>
 
+#include "models/layer/peak.h"
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
+#include "sim/cost/borrowed/sustained.h"
 #include "sim/scenario/sources.h"
 #include "sim/simulate/jobs_together.h"
 #include "sim/simulate/outlook/published.h"
@@ -14,6 +16,32 @@
 #include "sim/simulate/report/utilisation.h"
 
 namespace trainyard::simulate {
+
+namespace {
+
+// Shares of the peak that the scenario itself says of types whose laws are not made from them.
+void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
+  constexpr std::string_view kPointer = "/cluster/node/gpu/sustained";
+  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
+  const auto& profile = job.prices.front().profile;
+  for (const models::Dtype dtype : models::kDtypes) {
+    const json::Value* said =
+        json::find(scenario.document, fmt::format("{}/{}", kPointer, name(dtype)));
+    const bool by_preset =
+        said != nullptr && said->at.position().file.starts_with(scenario.configs);
+    if (said == nullptr || by_preset || models::peak_of(gpu.sustained, dtype) == 0) continue;
+    if (!profile)
+      job.warnings.push_back(fmt::format("{}/{} changes nothing: datasheets are taken as they are",
+                                         kPointer, name(dtype)));
+    else if (has_fitted_law(*profile, peaks(gpu), dtype))
+      job.warnings.push_back(
+          fmt::format("{}/{} changes nothing: the profile {} has a law of {} products; "
+                      "cluster.calibration takes others",
+                      kPointer, name(dtype), profile->name, name(dtype)));
+  }
+}
+
+}  // namespace
 
 Job job_of(const scenario::Scenario& scenario, PricedMachines* machines) {
   Job job;
@@ -33,6 +61,7 @@ Job job_of(const scenario::Scenario& scenario, PricedMachines* machines) {
   const auto machine = (machines != nullptr ? *machines : own).of(scenario);
   job.cluster = machine->cluster;
   job.prices = machine->prices;
+  warn_of_unused_shares(scenario, job);
   // What the file names is the profile of the first kind of GPUs.
   const auto& [profile, uncalibrated] = job.prices.front();
   const std::string& gpu = job.cluster.server.gpu.name;

@@ -114,6 +114,33 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
   CHECK(k40.prices[0].uncalibrated == "medians of p100-sxm2-16gb");  // neither has tensor cores
 }
 
+TEST_CASE("a share of the peak that no law is made from is no silent no") {
+  const auto warnings = [](const std::string& gpu, const std::vector<std::string>& sets) {
+    std::vector<std::string> shares;
+    for (const std::string& warning :
+         job(R"("cluster": { "nodes": 1, "node": { "gpus": 8, "gpu": { "preset": ")" + gpu +
+                 R"(" }, "intra": { "kind": "pcie", "bandwidth_per_gpu": "25GB/s" } } })",
+             sets)
+             .warnings)
+      if (warning.find("sustained") != std::string::npos) shares.push_back(warning);
+    return shares;
+  };
+  const std::vector<std::string> both = {"cluster.node.gpu.sustained.bf16=0.5",
+                                         "cluster.node.gpu.sustained.fp32=0.5"};
+  CHECK(warnings("rtx-4090", both) ==
+        std::vector<std::string>{"/cluster/node/gpu/sustained/bf16 changes nothing: the profile "
+                                 "rtx-4090 has a law of bf16 products; cluster.calibration takes "
+                                 "others"});
+  CHECK(warnings("l4", both).empty());
+  CHECK(warnings("rtx-4090", {}).empty());  // whose preset has shares
+  std::vector<std::string> bare = both;
+  bare.push_back("cluster.calibration=none");
+  CHECK(warnings("l4", bare) ==
+        std::vector<std::string>{
+            "/cluster/node/gpu/sustained/fp32 changes nothing: datasheets are taken as they are",
+            "/cluster/node/gpu/sustained/bf16 changes nothing: datasheets are taken as they are"});
+}
+
 TEST_CASE("products of a GPU without a profile are as fast as they were measured on it") {
   const auto rate = [](const std::string& gpu, models::Dtype dtype,
                        const std::vector<std::string>& sets = {}) {

@@ -50,14 +50,19 @@ GemmLaw sustained_law(const GemmLaw& other, const SustainedShare& sustained) {
 
 }  // namespace
 
+bool has_fitted_law(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {
+  const GemmLaw* law = gemm_law(profile, peaks, dtype);
+  return law != nullptr && law->from.reason.empty() &&
+         (law->dtype == dtype || (is_half(law->dtype) && is_half(dtype)));
+}
+
 void add_sustained(Profile& profile, const MachinePeaks& peaks,
                    const std::vector<SustainedShare>& sustained) {
   const Profile fitted = profile;
   for (const SustainedShare& one : sustained) {
     const GemmLaw* other = gemm_law(fitted, peaks, one.dtype);
-    const bool has_own = other != nullptr && (other->dtype == one.dtype ||
-                                              (is_half(other->dtype) && is_half(one.dtype)));
-    if (other != nullptr && !has_own) profile.gemm.push_back(sustained_law(*other, one));
+    if (other != nullptr && !has_fitted_law(fitted, peaks, one.dtype))
+      profile.gemm.push_back(sustained_law(*other, one));
   }
 }
 

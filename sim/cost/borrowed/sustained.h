@@ -16,6 +16,9 @@ struct SustainedShare {
   std::string gpus;  // that it was measured on
 };
 
+// Whether products of the type have a law that was fitted to more than one rate.
+bool has_fitted_law(const Profile& profile, const MachinePeaks& peaks, models::Dtype dtype);
+
 // A law for each type that the profile has none of: as the law that would stand in for it, but as
 // fast as was measured. Source: docs/cost-gemm.md, Sustained shares. Requires: peaks of the types.
 void add_sustained(Profile& profile, const MachinePeaks& peaks,
