@@ -51,6 +51,8 @@ struct MicroBatch {
       depends<std::int64_t>(1);                      // tokens; ignored by networks of images
   Option<std::int64_t> decoder_sequence_length = 0;  // of a decoder that has an encoder beside it
   Option<std::int64_t> predictions = 0;  // tokens that a masked-language head sees; 0: all
+  // Tokens of each document of a decoder's sequence, beyond which nobody attends; 0: one is all.
+  Option<std::int64_t> document_length = 0;
   friend bool operator==(const MicroBatch&, const MicroBatch&) = default;
 };
 

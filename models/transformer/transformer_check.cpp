@@ -129,11 +129,16 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                                                        e.micro_batch.sequence_length, e.context)});
   }
   // As Transformer Engine refuses it: a part of the keys that goes round is seen by few queries.
-  if (n.window.size > 0 && n.window.size < e.micro_batch.sequence_length &&
+  const auto is_short = [&](std::int64_t tokens) {
+    return tokens > 0 && tokens < e.micro_batch.sequence_length;
+  };
+  const bool in_documents = is_short(e.micro_batch.document_length);
+  if ((is_short(n.window.size) || in_documents) &&
       e.context_parallel.method == ContextMethod::ring) {
-    problems.push_back({"context_method",
-                        "a ring sends all keys round, and layers with a window need few of them; "
-                        "use all_gather or ulysses"});
+    problems.push_back(
+        {"context_method", fmt::format("a ring sends all keys round, and {} need few of them; use "
+                                       "all_gather or ulysses",
+                                       in_documents ? "documents" : "layers with a window")});
   }
   if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :

@@ -127,6 +127,11 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
     result.window = network.window.size;
     result.chunked = network.window.chunked;
   }
+  const std::int64_t document = execution.micro_batch.document_length;
+  if (document > 0 && document < (result.window > 0 ? result.window : result.sequence_length)) {
+    result.window = document;
+    result.chunked = true;
+  }
   if (network.window.size > 0 && !form.windowed && !network.window.global_positions)
     result.positional = Positional::none;
   // Llama 4 normalises where it rotates.

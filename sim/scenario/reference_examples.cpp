@@ -156,6 +156,7 @@ constexpr Example kExamples[] = {
     {"/training/micro_batch", "1"},
     {"/training/sequence_length", "8192"},
     {"/training/decoder_sequence_length", "114"},
+    {"/training/document_length", "512"},
     {"/training/predictions_per_sequence", "76"},
     {"/training/expert_products", R"("separate")"},
     {"/training/gradient_accumulation", R"("product")"},

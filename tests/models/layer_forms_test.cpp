@@ -158,6 +158,54 @@ TEST_CASE("a window as long as the sequence is none") {
   CHECK(attentions(plain) == attentions(windowed));
 }
 
+TEST_CASE("attention of documents is that of as many shorter sequences") {
+  const auto products = [](const NetworkWork& work) {
+    double sum = 0;
+    for (const Attention& attention : attentions(work))
+      sum += flops(attention).count();
+    return sum;
+  };
+  const Transformer network = small();
+  Execution packed = fused();
+  for (const std::int64_t document : {64, 128, 512}) {
+    CAPTURE(document);
+    packed.micro_batch.document_length = document;
+    Execution apart = fused();
+    apart.micro_batch.sequence_length = document;
+    apart.micro_batch.size = kTokens / document;
+    const NetworkWork one = network_work(network, packed), other = network_work(network, apart);
+    CHECK(products(one) == doctest::Approx(products(other)));
+    // What is kept and all other kernels are those of the tokens.
+    CHECK(layer(one).activations() == layer(other).activations());
+    CHECK(layer(one).forward.size() == layer(other).forward.size());
+    CHECK((layer(one).forward_model_flops - layer(one).forward_masked_flops).count() ==
+          doctest::Approx(
+              (layer(other).forward_model_flops - layer(other).forward_masked_flops).count()));
+  }
+  // A document as long as the sequence is none; of a window the shorter counts.
+  CHECK(attentions(network_work(network, packed)) == attentions(network_work(network, fused())));
+  Transformer windowed = network;
+  windowed.window = {.size = 100, .global_every = 2};
+  packed.micro_batch.document_length = 200;
+  for (const Attention& attention : attentions(network_work(windowed, packed)))
+    CHECK(attention.window == (attention.chunked ? 200 : 100));
+}
+
+TEST_CASE("documents are not sent round a ring") {
+  Execution how = fused();
+  how.context = 2;
+  how.context_parallel.method = ContextMethod::ring;
+  how.micro_batch.document_length = 128;
+  REQUIRE(check_execution(small(), how).size() == 1);
+  CHECK(check_execution(small(), how)[0].message.find("documents need few of them") !=
+        std::string::npos);
+  how.context_parallel.method = ContextMethod::all_gather;
+  CHECK(check_execution(small(), how).empty());
+  how.context_parallel.method = ContextMethod::ring;
+  how.micro_batch.document_length = kLength;
+  CHECK(check_execution(small(), how).empty());
+}
+
 TEST_CASE("layers without a window may have no positions") {
   Transformer network = small();
   network.window = {.size = 128, .global_every = 2, .chunked = true, .global_positions = false};

@@ -22,6 +22,10 @@ void visit_fields(json::Fields& f, MicroBatch& s) {
           "Tokens of a sequence, of an encoder-decoder the encoder's. Transformers need it.");
   f.field("decoder_sequence_length", s.decoder_sequence_length, json::between(1, kMostTokens),
           "Tokens of the decoder's sequences; an encoder-decoder needs it.");
+  f.field(
+      "document_length", s.document_length, json::between(1, kMostTokens),
+      "Tokens of a document, where a decoder's sequences hold several and its attention stays in "
+      "each (packed, or masked). Default: a sequence is one.");
   f.field("predictions_per_sequence", s.predictions, json::between(1, kMostTokens),
           "Masked tokens that a masked-language head sees. Default: all tokens go through it.");
 }
@@ -49,6 +53,14 @@ models::MicroBatch assemble_batch(models::MicroBatch batch, const models::Networ
   if (batch.predictions.is_said() && !network.is<models::Encoder>())
     findings.error("/training/predictions_per_sequence",
                    "only an encoder has a masked-language head", "remove it");
+  if (batch.document_length.is_said() && !network.is<models::Transformer>())
+    findings.error("/training/document_length",
+                   "only a decoder's attention stays in documents of a sequence", "remove it");
+  else if (batch.document_length > batch.sequence_length && batch.sequence_length.is_said())
+    findings.error("/training/document_length",
+                   fmt::format("a document of {} tokens is longer than the sequence of {}",
+                               batch.document_length, batch.sequence_length),
+                   "a sequence of one document needs no document_length");
   if (two_stacks) batch.decoder_sequence_length.otherwise(1);
   const bool is_language = reads_tokens(network);
   if (is_language && !batch.sequence_length.is_said())
