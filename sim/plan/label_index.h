@@ -57,12 +57,18 @@ class LabelIndex {
   }
 
  private:
-  // By hash: names begin alike, so that comparing them takes long.
+  // By hash: names begin alike, so that comparing them takes long. What is asked for is often what
+  // was asked for last.
   struct Names {
     std::vector<std::string> names;
     std::multimap<std::size_t, std::uint32_t> by_hash;
+    std::uint32_t last = 0;
 
     std::uint32_t of(const std::string& name) {
+      if (last < names.size() && names[last] == name) return last;
+      return last = find(name);
+    }
+    std::uint32_t find(const std::string& name) {
       const std::size_t hash = std::hash<std::string>()(name);
       auto [known, end] = by_hash.equal_range(hash);
       for (; known != end; ++known)
