@@ -7,12 +7,10 @@ and runs attention and norms again (paxml/paxml_mod_configs.py, maxtext/configur
 experts in every second layer and a shared one (model card). A rack of GB200 is one server.
 LoRA is of linear_qkv alone, of rank 16 (70B) and 8 (8B), with packed sequences of one micro-batch and without a
 distributed optimizer. Source: NVIDIA/NeMo, nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py
-(finetune_recipe, finetune_performance_optimizations: SQuAD). A sample of SQuAD is taken to have 180 tokens: 117 words
-of a paragraph, 11 of a question, 3 of an answer, 1.3 tokens each and the template (Rajpurkar et al. 2016); of 128 or
-512 the steps would differ by 1 %.
+(finetune_recipe, finetune_performance_optimizations: SQuAD).
 """
 
-from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, precision, record
+from common import SQUAD_SAMPLE, LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, precision, record
 
 FILE = "dgxc_benchmarking.json"
 SOFTWARE = "nemo"
@@ -59,6 +57,6 @@ def convert(row):
             scenario["training"]["recompute"] = {"modules": ["core_attn", "layernorm"]}
     if row.get("peft") == "LoRA":
         scenario["training"]["finetune"] = lora(16 if row["model"]["layers"] > 32 else 8, "linear_qkv")
-        scenario["training"]["document_length"] = 180
+        scenario["training"]["document_length"] = SQUAD_SAMPLE
         scenario["parallelism"]["data_parallel"] = {"kind": "allreduce"}
     return record(row["id"], scenario, metric(row, "iteration_time"))

@@ -5,10 +5,11 @@ of GPT-OSS), all; with FSDP activations go to the host before any, as its recipe
 Tensor parallelism of dense networks is chunked; tokens of experts go through servers in two steps (DeepEP) but on
 racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in every set_*_common_configs). Source:
 NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs changed with releases, are not known by
-row, and not assumed.
+row, and not assumed. Fine-tuning is of packed samples of SQuAD, adapters stand beside linear_qkv
+(llama/llama3_llm_finetune.py there).
 """
 
-from common import LeftOut, blackwell, h100, lora, metric, precision, record, tokens_seconds
+from common import SQUAD_SAMPLE, LeftOut, blackwell, h100, lora, metric, precision, record, tokens_seconds
 from networks import cut, has_experts, layers_of, named
 
 FILE = "megatron_bridge_perf.json"
@@ -86,9 +87,11 @@ def convert(row):
     choices = [("none", {}), ({"modules": parts[:1]}, {}), ({"modules": parts}, {}), ("full", {})]
     if row["parallelism"].get("fsdp"):
         choices.insert(1, ("none", {"offload": {"activations": "cpu"}}))
-    adapters = {}
+    tuning = {}
+    if "SFT" in row.get("task", "") or "LoRA" in row.get("task", ""):
+        tuning = {"document_length": SQUAD_SAMPLE}
     if "LoRA" in row.get("task", ""):
-        adapters = {"finetune": lora(16, "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
+        tuning["finetune"] = lora(16, "linear_qkv")
     for recompute, offload in choices:
         scenarios.append({
             "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
@@ -96,6 +99,6 @@ def convert(row):
                          "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
                          "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16",
                                                 "mxfp8" if "MX" in kind else "current"),
-                         "recompute": recompute, **offload, **adapters},
+                         "recompute": recompute, **offload, **tuning},
             "parallelism": degrees_of(row, network)})
     return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))
