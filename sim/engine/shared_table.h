@@ -1,5 +1,5 @@
 // A vector that its copies share until one of them is changed: programs of ranks that run the same
-// script differ in little else than names.
+// script differ in little else than names. Copies that are changed are of one thread.
 #pragma once
 
 #include <cstddef>

@@ -95,6 +95,7 @@ namespace {
 
 // The program of a role whose kernels and connections stand behind others.
 engine::Program moved(engine::Program program, std::uint32_t kernels, std::uint32_t connections) {
+  if (kernels == 0 && connections == 0) return program;
   for (std::uint32_t& kernel : program.kernels.edit())
     kernel += kernels;
   for (engine::Block& block : program.blocks.edit()) {

@@ -1,6 +1,7 @@
 // The labels of a program while it is written, each once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,17 +17,22 @@ namespace trainyard::plan {
 
 class LabelIndex {
  public:
+  // Whether what is there may tell of places; not names of a network's kernels, whatever they have.
+  bool names_places = true;
+
   // The number of a part. A where may tell of a place of the network.
   std::uint32_t where(const std::string& part) { return where_.of(part); }
   std::uint32_t what(const std::string& part) { return what_.of(part); }
   // That of a label of two parts, which is added if it is new.
   std::uint32_t of(std::uint32_t where, std::uint32_t what) {
-    const std::size_t row = where + 1U, column = what + 1U;  // 0: nothing
+    const std::size_t row = where + 1U;  // 0: nothing
     if (row >= labels_.size()) labels_.resize(row + 1);
-    if (column >= labels_[row].size()) labels_[row].resize(column + 1, engine::Labels::kNothing);
-    std::uint32_t& label = labels_[row][column];
-    if (label != engine::Labels::kNothing) return label;
-    label = static_cast<std::uint32_t>(parts_.size());
+    std::vector<Known>& known = labels_[row];
+    const auto at = std::lower_bound(known.begin(), known.end(), what,
+                                     [](const Known& a, std::uint32_t b) { return a.what < b; });
+    if (at != known.end() && at->what == what) return at->label;
+    const auto label = static_cast<std::uint32_t>(parts_.size());
+    known.insert(at, {what, label});
     parts_.push_back({where, what});
     return label;
   }
@@ -37,7 +43,7 @@ class LabelIndex {
   }
   // The same of one that says what is at a place; what may tell of others.
   std::uint32_t of(std::uint32_t at, const std::string& what_there) {
-    return tells_of_place(what_there)
+    return names_places && tells_of_place(what_there)
                ? of(where(where_.names[at] + what_there), engine::Labels::kNothing)
                : of(at, what(what_there));
   }
@@ -81,8 +87,12 @@ class LabelIndex {
   };
 
   Names where_, what_;
-  std::vector<engine::Labels::Parts> parts_;        // by label
-  std::vector<std::vector<std::uint32_t>> labels_;  // by where + 1, what + 1; kNothing: none yet
+  struct Known {
+    std::uint32_t what = 0, label = 0;
+  };
+
+  std::vector<engine::Labels::Parts> parts_;  // by label
+  std::vector<std::vector<Known>> labels_;    // by where + 1, ascending
 };
 
 }  // namespace trainyard::plan

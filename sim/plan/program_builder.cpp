@@ -154,7 +154,9 @@ void ProgramBuilder::layer_work(std::span<const models::WorkItem> items, const s
   const auto known = scripts_.find(key);
   if (known == scripts_.end()) {
     const std::size_t first = ops_.size();
+    labels_.names_places = false;
     work(items, where, group, part);
+    labels_.names_places = true;
     scripts_.emplace(key, Script(std::span(ops_).subspan(first), program_, labels_,
                                  labels_.where(where), pending_waits_));
     return;

@@ -112,3 +112,23 @@ TEST_CASE("stages alike have the programs that each would have written for itsel
     }
   }
 }
+
+TEST_CASE("names of kernels stand in labels as they are, whatever they have") {
+  Setup setup;
+  setup.network = gpt(8, 128, 4, 512);
+  setup.plan.degrees = {.pipeline = 4};
+  setup.recipe.global_batch = 4;
+  setup.recipe.micro_batch.sequence_length = 64;
+  NetworkWork work = network_work(setup.network, execution(setup.recipe, setup.plan));
+  const std::string name = std::string("a sign \x01") + "2\x02, and \x01 half of one";
+  for (LayerWork& kind : work.kinds)
+    for (WorkItem& item : kind.forward)
+      if (auto* named = std::get_if<NamedKernel>(&item)) named->name = name;
+  const StepPlan step = plan_step(work, setup.recipe, setup.plan);
+  for (const Role& role : step.cast.roles) {
+    const std::vector<std::string> labels = role.program.labels.all();
+    CHECK(std::any_of(labels.begin(), labels.end(), [&](const std::string& label) {
+      return label.find(name) != std::string::npos;
+    }));
+  }
+}
