@@ -19,6 +19,12 @@ namespace trainyard::simulate {
 
 namespace {
 
+bool is_of_preset(const std::string& file, const std::string& configs) {
+  for (const char* folder : {"gpus", "servers", "clusters"})
+    if (file.starts_with(fmt::format("{}/{}/", configs, folder))) return true;
+  return false;
+}
+
 // Shares of the peak that the scenario itself says of types whose laws are not made from them.
 void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
   constexpr std::string_view kPointer = "/cluster/node/gpu/sustained";
@@ -28,7 +34,7 @@ void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
     const json::Value* said =
         json::find(scenario.document, fmt::format("{}/{}", kPointer, name(dtype)));
     const bool by_preset =
-        said != nullptr && said->at.position().file.starts_with(scenario.configs);
+        said != nullptr && is_of_preset(said->at.position().file, scenario.configs);
     if (said == nullptr || by_preset || models::peak_of(gpu.sustained, dtype) == 0) continue;
     if (!profile)
       job.warnings.push_back(fmt::format("{}/{} changes nothing: datasheets are taken as they are",
