@@ -14,6 +14,10 @@
 //   ContextMethod.
 #include "models/transformer/attention_script.h"
 
+#include <algorithm>
+
+#include "sim/base/divide.h"
+
 namespace trainyard::models {
 Attention whole_attention(const TransformerSlice& s, bool backward) {
   return {.batch = s.micro_batch,
@@ -55,6 +59,14 @@ void shift(WorkList& list, const TransformerSlice& s, std::string name, Bytes ow
 Attention ring_step(const TransformerSlice& s, int step, bool backward) {
   Attention attention = whole_attention(s, backward);
   attention.query_length = local_length(s);
+  if (s.chunked && s.window > 0) {  // documents, each in parts of all ranks
+    const std::int64_t own = std::max<std::int64_t>(1, s.window / s.context);
+    attention.causal = step == 0;
+    attention.key_length = step == 0 ? local_length(s) : divide_up(own, 2);
+    attention.window = step == 0 ? own : 0;
+    attention.chunked = step == 0;
+    return attention;
+  }
   attention.key_length = step == 0 || !s.causal ? local_length(s) : local_length(s) / 2;
   attention.causal = s.causal && step == 0;
   return attention;

@@ -129,16 +129,11 @@ void check_context(Problems& problems, const Transformer& n, const Execution& e)
                                                        e.micro_batch.sequence_length, e.context)});
   }
   // As Transformer Engine refuses it: a part of the keys that goes round is seen by few queries.
-  const auto is_short = [&](std::int64_t tokens) {
-    return tokens > 0 && tokens < e.micro_batch.sequence_length;
-  };
-  const bool in_documents = is_short(e.micro_batch.document_length);
-  if ((is_short(n.window.size) || in_documents) &&
+  if (n.window.size > 0 && n.window.size < e.micro_batch.sequence_length &&
       e.context_parallel.method == ContextMethod::ring) {
-    problems.push_back(
-        {"context_method", fmt::format("a ring sends all keys round, and {} need few of them; use "
-                                       "all_gather or ulysses",
-                                       in_documents ? "documents" : "layers with a window")});
+    problems.push_back({"context_method",
+                        "a ring sends all keys round, and layers with a window need few of them; "
+                        "use all_gather or ulysses"});
   }
   if (e.context_parallel.method != ContextMethod::ulysses) return;
   for (const auto& [what, heads] :
@@ -310,11 +305,12 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   check_fusion(problems, n, e);
   check_latent(problems, n, e);
   check_head_norm(problems, n, e);
-  if (n.positional == Positional::learned && n.max_positions > 0 &&
-      e.micro_batch.sequence_length > n.max_positions) {
+  const std::int64_t document = e.micro_batch.document_length;  // in which positions begin anew
+  const std::int64_t positions = document > 0 ? document : e.micro_batch.sequence_length.value();
+  if (n.positional == Positional::learned && n.max_positions > 0 && positions > n.max_positions) {
     problems.push_back(
         {"sequence_length", fmt::format("the sequence length ({}) exceeds the {} learned positions",
-                                        e.micro_batch.sequence_length, n.max_positions)});
+                                        positions, n.max_positions)});
   }
   if (problems.empty()) check_finetune(problems, n, e);
   if (problems.empty()) check_recompute(problems, n, e);

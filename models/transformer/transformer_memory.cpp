@@ -29,6 +29,19 @@ Bytes row_of(std::int64_t elements, Dtype dtype) {
   return dtype == Dtype::fp8 ? values + divide_up(elements, kElementsPerScale) * Bytes(4) : values;
 }
 
+// Keys that a token sees in the middle: half of its document, or of its chunk; of a window of w on
+// n tokens w - w^2 / 2n. Of a document and a window that which shows fewer is taken alone.
+void describe_documents(std::int64_t document, TransformerSlice& slice) {
+  if (document == 0 || document >= slice.sequence_length) return;
+  const auto window = static_cast<double>(slice.window);
+  const double sliding =
+      window - window * window / (2 * static_cast<double>(slice.sequence_length));
+  const double seen = slice.chunked ? window / 2 : sliding;
+  if (slice.window > 0 && static_cast<double>(document) / 2 >= seen) return;
+  slice.window = document;
+  slice.chunked = true;
+}
+
 void describe_exchange(const Transformer& network, const Execution& execution,
                        TransformerSlice& slice) {
   slice.dispatched_row =
@@ -127,11 +140,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
     result.window = network.window.size;
     result.chunked = network.window.chunked;
   }
-  const std::int64_t document = execution.micro_batch.document_length;
-  if (document > 0 && document < (result.window > 0 ? result.window : result.sequence_length)) {
-    result.window = document;
-    result.chunked = true;
-  }
+  describe_documents(execution.micro_batch.document_length, result);
   if (network.window.size > 0 && !form.windowed && !network.window.global_positions)
     result.positional = Positional::none;
   // Llama 4 normalises where it rotates.

@@ -191,7 +191,11 @@ Reach attention_reach(const AttentionLaw& law, const Attention& attention) {
                              law.head_size));
   if (law.causal && *law.causal != attention.causal)
     reach.beyond(fmt::format("fitted on {} attention only", *law.causal ? "causal" : "full"));
-  reach.check("length", attention.query_length, law.length);
+  const bool in_chunks = attention.chunked && attention.window > 0;
+  reach.check(
+      "length",
+      in_chunks ? std::min(attention.window, attention.query_length) : attention.query_length,
+      law.length);
   return reach;
 }
 

@@ -227,7 +227,7 @@ void draw_training(Sketch& s) {
   if (s.kind == Kind::encoder_decoder)
     s.set("/training/decoder_sequence_length",
           draw.chance(50) ? s.sequence_length : 2 * s.sequence_length);
-  if (s.kind == Kind::decoder && (s.context == 1 || s.ulysses) && draw.chance(15))
+  if (s.kind == Kind::decoder && draw.chance(15))
     s.set("/training/document_length", draw.between(1, s.sequence_length));
   if (s.kind == Kind::encoder && draw.chance(30))
     s.set("/training/predictions_per_sequence", draw.between(1, s.sequence_length));

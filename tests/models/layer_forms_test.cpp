@@ -191,19 +191,55 @@ TEST_CASE("attention of documents is that of as many shorter sequences") {
     CHECK(attention.window == (attention.chunked ? 200 : 100));
 }
 
-TEST_CASE("documents are not sent round a ring") {
+TEST_CASE("context-parallel ranks share the attention of documents") {
+  const auto products = [](const Execution& how) {
+    double sum = 0;
+    const LayerWork work = layer(network_work(small(), how));
+    for (const WorkItem& item : work.forward)
+      if (const auto* named = std::get_if<NamedKernel>(&item))
+        if (const auto* attention = std::get_if<Attention>(&named->kernel))
+          sum += flops(*attention).count();
+    return sum;
+  };
+  for (const std::int64_t document : {64, 128, 512}) {
+    Execution how = fused();
+    how.micro_batch.document_length = document;
+    const double whole = products(how);
+    for (const ContextMethod method :
+         {ContextMethod::ring, ContextMethod::all_gather, ContextMethod::ulysses}) {
+      CAPTURE(document);
+      CAPTURE(static_cast<int>(method));
+      how.context = 2;
+      how.context_parallel.method = method;
+      CHECK(check_execution(small(), how).empty());
+      CHECK(2 * products(how) == doctest::Approx(whole));
+    }
+  }
+}
+
+TEST_CASE("of a document and a window that which shows fewer keys counts") {
+  Transformer network = small();
   Execution how = fused();
-  how.context = 2;
-  how.context_parallel.method = ContextMethod::ring;
+  network.window = {.size = 100};
+  const auto window_beside = [&](std::int64_t document) {
+    how.micro_batch.document_length = document;
+    return attentions(network_work(network, how)).front().window;
+  };
+  CHECK(window_beside(64) == 64);
+  CHECK(window_beside(150) == 150);  // 75 keys, of the window 90
+  CHECK(window_beside(200) == 100);
+  network.window.chunked = true;
+  CHECK(window_beside(150) == 100);
+}
+
+TEST_CASE("positions are learned up to the length of a document") {
+  Transformer network = gpt(2, 256, 8, 512);
+  network.positional = Positional::learned;
+  network.max_positions = 128;
+  Execution how = fused();
+  CHECK(check_execution(network, how).size() == 1);
   how.micro_batch.document_length = 128;
-  REQUIRE(check_execution(small(), how).size() == 1);
-  CHECK(check_execution(small(), how)[0].message.find("documents need few of them") !=
-        std::string::npos);
-  how.context_parallel.method = ContextMethod::all_gather;
-  CHECK(check_execution(small(), how).empty());
-  how.context_parallel.method = ContextMethod::ring;
-  how.micro_batch.document_length = kLength;
-  CHECK(check_execution(small(), how).empty());
+  CHECK(check_execution(network, how).empty());
 }
 
 TEST_CASE("layers without a window may have no positions") {
