@@ -20,6 +20,13 @@ struct Labels {
     friend bool operator==(const Parts&, const Parts&) = default;
   };
 
+  // That of a label with these parts.
+  static std::string name(const Parts& of, const std::vector<std::string>& where,
+                          const std::vector<std::string>& what) {
+    std::string name = of.where == kNothing ? std::string() : where[of.where];
+    return of.what == kNothing ? name : name += what[of.what];
+  }
+
   Labels() = default;
   Labels(std::initializer_list<std::string> names) {
     for (const std::string& name : names)
@@ -36,11 +43,7 @@ struct Labels {
   }
   std::size_t size() const { return parts.size(); }
   bool empty() const { return parts.empty(); }
-  std::string operator[](std::size_t label) const {
-    const Parts& of = parts[label];
-    std::string name = of.where == kNothing ? std::string() : where[of.where];
-    return of.what == kNothing ? name : name += what[of.what];
-  }
+  std::string operator[](std::size_t label) const { return name(parts[label], where, what.rows()); }
   std::vector<std::string> all() const {
     std::vector<std::string> names;
     names.reserve(size());

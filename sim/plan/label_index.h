@@ -49,9 +49,7 @@ class LabelIndex {
   }
   const engine::Labels::Parts& parts(std::uint32_t label) const { return parts_[label]; }
   std::string name(std::uint32_t label) const {
-    const auto [where, what] = parts_[label];
-    return (where == engine::Labels::kNothing ? "" : where_.names[where]) +
-           (what == engine::Labels::kNothing ? "" : what_.names[what]);
+    return engine::Labels::name(parts_[label], where_.names, what_.names);
   }
 
   engine::Labels finish() {

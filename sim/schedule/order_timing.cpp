@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "sim/base/check.h"
 #include "sim/schedule/chunk_placement.h"
@@ -91,51 +90,37 @@ class Runner {
  private:
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
-  // What a part of a stage takes from its neighbours, and gives them.
+  // Whose passes a part of a stage waits for, and wakes.
+  struct Neighbour {
+    std::size_t row = kNobody;  // where the ends of its passes begin; kNobody: there is none
+    Seat seat;
+    Duration message{};  // how long one of its messages takes to the part
+  };
+  // Of a part: itself, and the virtual stages before and after it.
   struct Links {
-    // Where the ends of a virtual stage begin: its own, of the one before it and the one after it;
-    // kNobody: there is none.
-    std::size_t own = 0, before = kNobody, after = kNobody;
-    std::size_t stage_before = kNobody, stage_after = kNobody;
-    Duration from_before{}, from_after{};  // how long its messages take
+    Neighbour own, before, after;
+  };
+  // What a pass needs that has not run.
+  struct Need {
+    int stage = 0;
+    Slot slot;
   };
 
   Links links_of(const Seat& of) const {
     const int at = virtual_stage(shape_, of);
-    const auto row = [&](int virtual_stage) {
-      return place(virtual_stage, {{}, 0, 0, of.direction});
+    const auto neighbour = [&](int virtual_stage) -> Neighbour {
+      if (virtual_stage < 0 || virtual_stage >= virtual_stages(shape_)) return {};
+      const Seat from = seat(shape_, virtual_stage, of.direction);
+      const Slot slot{{}, 0, from.chunk, from.direction};
+      return {place(virtual_stage, slot), from,
+              from.stage == of.stage ? Duration(0) : times_.of(from.stage, slot).communication};
     };
-    const auto message = [&](const Seat& from) {
-      return from.stage == of.stage
-                 ? Duration(0)
-                 : times_.of(from.stage, {{}, 0, from.chunk, from.direction}).communication;
-    };
-    Links links{.own = row(at)};
-    if (at > 0) {
-      const Seat from = seat(shape_, at - 1, of.direction);
-      links.before = row(at - 1);
-      links.stage_before = static_cast<std::size_t>(from.stage);
-      links.from_before = message(from);
-    }
-    if (at + 1 < virtual_stages(shape_)) {
-      const Seat from = seat(shape_, at + 1, of.direction);
-      links.after = row(at + 1);
-      links.stage_after = static_cast<std::size_t>(from.stage);
-      links.from_after = message(from);
-    }
-    return links;
+    return {neighbour(at), neighbour(at - 1), neighbour(at + 1)};
   }
   const Links& links(std::size_t stage, const Slot& slot) const {
     return links_[stage * static_cast<std::size_t>(parts(shape_)) +
                   static_cast<std::size_t>(part(shape_, slot))];
   }
-  // What a pass needs from elsewhere.
-  struct Need {
-    int stage = 0;
-    Slot slot;
-    Duration arrives = kNotYet;
-  };
-
   std::size_t places() const {
     return static_cast<std::size_t>(directions(shape_)) *
            static_cast<std::size_t>(virtual_stages(shape_)) *
@@ -146,72 +131,47 @@ class Runner {
                static_cast<std::size_t>(shape_.microbatches) +
            static_cast<std::size_t>(slot.microbatch);
   }
-  Need need(const Seat& from, Pass pass, int stage, const Slot& slot,
-            const std::vector<Duration>& ends) const {
-    Need need{from.stage, {pass, slot.microbatch, from.chunk, from.direction}};
-    need.arrives = ends[place(virtual_stage(shape_, from), slot)];
-    if (need.arrives != kNotYet && from.stage != stage)
-      need.arrives += times_.of(from.stage, need.slot).communication;
-    return need;
-  }
   // What the pass needs of the virtual stage before it (forward) or after it (backward), and of its
-  // own: the forward of a gradient, the input's gradient of the weights'. Of passes that are stuck.
-  std::optional<Need> unmet_or_last(int stage, const Slot& slot, Duration& ready) const {
-    const int at = virtual_stage(shape_, stage, slot);
-    const Seat own{stage, slot.chunk, slot.direction};
-    std::array<Need, 2> needs;
-    std::size_t count = 0;
-    if (slot.pass == Pass::forward && at > 0)
-      needs[count++] =
-          need(seat(shape_, at - 1, slot.direction), Pass::forward, stage, slot, forward_);
-    if (gives_gradient(slot.pass)) needs[count++] = need(own, Pass::forward, stage, slot, forward_);
-    if (gives_gradient(slot.pass) && at + 1 < virtual_stages(shape_))
-      needs[count++] =
-          need(seat(shape_, at + 1, slot.direction), Pass::backward, stage, slot, gradient_);
-    if (slot.pass == Pass::backward_weight)
-      needs[count++] = need(own, Pass::backward_input, stage, slot, gradient_);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (needs[i].arrives == kNotYet) return needs[i];
-      ready = std::max(ready, needs[i].arrives);
-    }
+  // own: the forward of a gradient, the input's gradient of the weights'. Nothing: it may run, not
+  // before `ready`.
+  std::optional<Need> unmet(std::size_t stage, const Slot& slot, Duration& ready) const {
+    const Links& of = links(stage, slot);
+    const auto lacks = [&](const std::vector<Duration>& ends, const Neighbour& from) {
+      if (from.row == kNobody) return false;
+      const Duration end = ends[from.row + static_cast<std::size_t>(slot.microbatch)];
+      if (end != kNotYet) ready = std::max(ready, end + from.message);
+      return end == kNotYet;
+    };
+    const auto need = [&](const Neighbour& from, Pass pass) {
+      return Need{from.seat.stage, {pass, slot.microbatch, from.seat.chunk, from.seat.direction}};
+    };
+    if (slot.pass == Pass::forward && lacks(forward_, of.before))
+      return need(of.before, Pass::forward);
+    if (gives_gradient(slot.pass) && lacks(forward_, of.own)) return need(of.own, Pass::forward);
+    if (gives_gradient(slot.pass) && lacks(gradient_, of.after))
+      return need(of.after, Pass::backward);
+    if (slot.pass == Pass::backward_weight && lacks(gradient_, of.own))
+      return need(of.own, Pass::backward_input);
     return std::nullopt;
   }
   // How many slots start together at the head of a stage.
   std::size_t width(std::size_t stage) const { return stages_[stage][next_[stage]].paired ? 2 : 1; }
+  // The same of the head of a stage.
   std::optional<Need> unmet(std::size_t stage, Duration& ready) const {
-    for (std::size_t i = 0; i < width(stage); ++i) {
-      if (auto missing =
-              unmet_or_last(static_cast<int>(stage), stages_[stage][next_[stage] + i], ready))
-        return missing;
-    }
+    for (std::size_t i = 0; i < width(stage); ++i)
+      if (auto missing = unmet(stage, stages_[stage][next_[stage] + i], ready)) return missing;
     return std::nullopt;
   }
-
-  // The same as unmet_or_last(), of a pass that may run: not before `ready`.
-  bool may_run(std::size_t stage, const Slot& slot, Duration& ready) const {
-    const Links& from = links(stage, slot);
-    const auto microbatch = static_cast<std::size_t>(slot.microbatch);
-    const auto await = [&](const std::vector<Duration>& ends, std::size_t row, Duration message) {
-      if (row == kNobody) return true;
-      const Duration end = ends[row + microbatch];
-      if (end == kNotYet) return false;
-      ready = std::max(ready, end + message);
-      return true;
-    };
-    if (slot.pass == Pass::forward) return await(forward_, from.before, from.from_before);
-    if (slot.pass == Pass::backward_weight) return await(gradient_, from.own, Duration(0));
-    return await(forward_, from.own, Duration(0)) && await(gradient_, from.after, from.from_after);
-  }
-  void wake(std::size_t stage) {
-    if (stage == kNobody || is_due_[stage]) return;
+  void wake(const Neighbour& of) {
+    const auto stage = static_cast<std::size_t>(of.seat.stage);
+    if (of.row == kNobody || is_due_[stage]) return;
     is_due_[stage] = true;
     due_.push_back(stage);
   }
 
   bool try_next(std::size_t stage) {
     Duration begin = clock_[stage];
-    for (std::size_t i = 0; i < width(stage); ++i)
-      if (!may_run(stage, stages_[stage][next_[stage] + i], begin)) return false;
+    if (unmet(stage, begin)) return false;
     const std::vector<Slot>& slots = stages_[stage];
     const std::size_t first = next_[stage];
     clock_[stage] = begin + times_.pass_or_pair(static_cast<int>(stage), slots, first);
@@ -220,14 +180,14 @@ class Runner {
       run_.ends[stage].push_back(clock_[stage]);
       const Slot& slot = slots[i];
       const Links& to = links(stage, slot);
-      const std::size_t at = to.own + static_cast<std::size_t>(slot.microbatch);
+      const std::size_t at = to.own.row + static_cast<std::size_t>(slot.microbatch);
       if (slot.pass == Pass::forward) {
         forward_[at] = clock_[stage];
-        wake(to.stage_after);
+        wake(to.after);
       }
       if (gives_gradient(slot.pass)) {
         gradient_[at] = clock_[stage];
-        wake(to.stage_before);
+        wake(to.before);
       }
     }
     return true;
