@@ -1,22 +1,23 @@
 """NVIDIA's DeepLearningExamples: ResNet-50 and BERT on servers of V100 and A100, a record per printed precision.
 
 ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not
-printed: 1; steps of more than 16 micro-batches are taken for 16, as throughput is what is printed. SQuAD: 384 tokens;
-pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32. TensorFlow and MXNet
-exchange gradients by Horovod, as the scripts do. BERT's scripts pre-train with LAMB; PyTorch's fine-tune with one
-kernel of Adam in mixed precision, with BertAdam's operators else. Those of TensorFlow 1 are taken to run without XLA,
-which a flag of theirs decides that the tables do not state: their times are those of the plain operators' bytes. Mixed
-precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to run with XLA, in whose
-clusters norms, activations, dropout and the optimizer count as one kernel each, but SQuAD without mixed precision,
-whose tokens take a third longer than those of pre-training on the same GPU. Today's scripts of PyTorch and
-PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in sequences of 128
-tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch, whose tables are in
-older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no choice of tokens;
-dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone; all else runs
-operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021), in mixed precision with Apex's O2: with one
-micro-batch gradients travel in 16 bits, with more each micro-batch's are converted and added (run_squad.py,
-run_pretraining.py at 0663b67c, 042e8724). Images are stored channel by channel, the
-frameworks' default, but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in additions and ReLUs
+printed: 1. SQuAD: 384 tokens; pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32.
+TensorFlow and MXNet exchange gradients by Horovod, as the scripts do. BERT's scripts pre-train with LAMB; PyTorch's
+fine-tune with one kernel of Adam in mixed precision, with BertAdam's operators else. Those of TensorFlow 1 are taken to
+run without XLA, which a flag of theirs decides that the tables do not state: their times are those of the plain
+operators' bytes. Mixed precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to
+run with XLA, in whose clusters norms, activations, dropout and the optimizer count as one kernel each, but SQuAD
+without mixed precision, whose tokens take a third longer than those of pre-training on the same GPU. Today's scripts of
+PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in
+sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch,
+whose tables are in older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no
+choice of tokens; dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone;
+all else runs operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021), in mixed precision with
+Apex's O2: with one micro-batch gradients travel in 16 bits, with more each micro-batch's are converted and added
+(run_squad.py, run_pretraining.py at 0663b67c, 042e8724). Pre-training of those whose scripts/run_pretraining.sh has
+allreduce_post_accumulation and its _fp16 exchanges all gradients at once, in 16 bits, after the last micro-batch
+(take_optimizer_step of run_pretraining.py, 042e8724). Images are stored channel by channel, the frameworks' default,
+but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in additions and ReLUs
 (MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where dtype is float16;
 PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
 """
@@ -25,13 +26,15 @@ import re
 
 from common import LeftOut
 
-from data_parallel.replicas import (ADAM, ADAMW, APEX_ADAM, APEX_LAMB, BERT_ADAM, LAMB, SGD, bert, dgx1v, rate,
-                                    scenario, switched, with_apex)
+from data_parallel.replicas import (ADAM, ADAMW, APEX_ADAM, APEX_LAMB, BERT_ADAM, LAMB, SGD, after_accumulation,
+                                    bert, dgx1v, rate, scenario, switched, with_apex)
 
 FILE = "deep_learning_examples.json"
 SOURCE = "NVIDIA/DeepLearningExamples, READMEs (Apache-2.0 and BSD-3)"
 FRAMEWORKS = {"MxNet": "mxnet", "TensorFlow": "tensorflow-1", "TensorFlow2": "tensorflow-1", "PaddlePaddle": "paddle",
               "PyTorch": "pytorch-ddp"}
+# Revisions whose scripts/run_pretraining.sh is taken to say allreduce_post_accumulation, as beside 042e8724 it does.
+REDUCED_AT_THE_END = ("3d3ff3e1", "88864b92")
 
 
 def numbers(text):
@@ -111,9 +114,12 @@ def language_training(row, kind, machine, software, title):
             optimizer = APEX_ADAM if optimizer == ADAM else APEX_LAMB
         else:
             said["gradient_accumulation"] = "converted"
-    described = scenario(bert(size, predictions), machine, software, batch, kind, optimizer, min(accumulated, 16),
+    described = scenario(bert(size, predictions), machine, software, batch, kind, optimizer, accumulated,
                          sequence_length=length, **said)
-    return with_apex(described) if software == "pytorch-ddp-2020" else described
+    if software == "pytorch-ddp-2020":
+        ends = predictions and row["source"]["rev"] in REDUCED_AT_THE_END
+        return after_accumulation(described) if ends else with_apex(described)
+    return described
 
 
 def as_run(described, name, kind):

@@ -110,6 +110,20 @@ def with_apex(described):
     return described
 
 
+def after_accumulation(described):
+    """With one all-reduce of all gradients in 16 bits when the last micro-batch is done, a cast before and one after."""
+    if described["parallelism"]["dp"] > 1:
+        message = {"overlap_backward": False, "gradient_as_bucket_view": True, "bucket_size": "4GB",
+                   "first_bucket_size": "4GB"}
+        training = described["training"]
+        if training["precision"].get("gradients") == "fp16":
+            training["optimizer"] = {**training["optimizer"], "accesses": training["optimizer"]["accesses"] + 3}
+        else:
+            message["compression"] = {"kind": "fp16"}
+        described["parallelism"]["data_parallel"] = message
+    return described
+
+
 def without_peers(machine):
     """GPUs whose messages go through the host's memory (NCCL_P2P_DISABLE=1)."""
     machine["node"]["intra"] = {"kind": "none", "latency": "2us"}
