@@ -182,6 +182,11 @@ StreamSet BucketReduction::wait_for_cycle(StreamSet waits) {
 void BucketReduction::exchange(Bytes bytes, const ReplicaGroup& group, StreamSet waits,
                                const std::string& name) {
   const bool scatters = options_.kind == CollectiveKind::reduce_scatter;
+  // Gradients that go when they are reduced have two buffers: one is filled while one is sent.
+  if (group.strategy.gradient_shards > 1 && context_.plan.data_parallel.overlap_backward) {
+    context_.builder.compute_waits_for(stream_bit(StreamKind::data));
+    context_.builder.settle_waits("wait for the bucket before " + name);
+  }
   if (options_.copies)
     context_.copy("copy gradients into bucket", as_made(bytes), as_made(bytes), OpGroup::compute);
   waits |= wait_for_cycle(waits);
