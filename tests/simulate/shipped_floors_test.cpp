@@ -116,3 +116,34 @@ TEST_CASE("sketches of shipped jobs are near their steps") {
   CHECK(share(times, 0.1) > 0.6);
   CHECK(share(bytes, 0.05) > 0.8);
 }
+
+// A chunk's sums are whole from its first backward pass to its last: of all chunks at once where
+// their passes take turns, of one where each chunk has all its micro-batches in one group.
+TEST_CASE("sketches hold what FSDP sums over micro-batches") {
+  const ScenarioSet set =
+      load_scenario(TRAINYARD_SOURCE_DIR "/configs/scenarios/gpt-22b-8xa100.json");
+  for (const int microbatches : {2, 4, 8, 16}) {
+    CAPTURE(microbatches);
+    json::Value patch = json::Value::object();
+    json::set(patch, "/model/preset", json::Value::of("llama2-7b"));
+    json::set(patch, "/training/global_batch", json::Value::of(2 * microbatches));
+    json::set(patch, "/training/micro_batch", json::Value::of(1));
+    for (const char* degree : {"tp", "pp", "dp"})
+      json::set(patch, std::string("/parallelism/") + degree, json::Value::of(2));
+    json::set(patch, "/parallelism/data_parallel/kind", json::Value::of("fsdp"));
+    json::set(patch, "/parallelism/pipeline/schedule", json::Value::of("interleaved_1f1b"));
+    json::set(patch, "/parallelism/pipeline/chunks_per_stage", json::Value::of(4));
+    const std::optional<Scenario> changed = with_patch(set.base, patch);
+    REQUIRE(changed);
+    const Job job = simulate::job_of(*changed);
+    const auto step = simulate::step_of(
+        *changed, job, {.unfold = false, .run = true, .detail = simulate::Detail::outline});
+    const auto& held = outline(job, *step).memory.by_category;
+    const auto& guessed = simulate::JobSketches(job).of(job).bytes;
+    double all = 0;
+    for (std::size_t kind = 0; kind < static_cast<std::size_t>(MemoryKind::fragmentation); ++kind)
+      all += static_cast<double>(held[kind].count());
+    CHECK(std::accumulate(guessed.begin(), guessed.end(), 0.0) ==
+          doctest::Approx(all).epsilon(0.07));
+  }
+}

@@ -173,36 +173,70 @@ class Sketcher {
     else if (dense_.gathering == plan::Gathering::each_pass)
       add(MemoryKind::parameters, (1 + job_.plan.data_parallel.prefetch_layers) * all.largest,
           gathered);
-    if (trains() && dense_.gradient_shards > 1) {
-      const bool sums_whole = !dense_.each_microbatch && shape_.microbatches > 1;
-      add(MemoryKind::gradients, sums_whole ? parameters : all.largest, summed);
-    }
-    Kept kept = most_kept(stage);
+    const Kept kept = most_kept(stage);
+    if (sums_in_passes())
+      at(MemoryKind::gradients) = kept.gradients;
+    else if (trains() && dense_.gradient_shards > 1)
+      add(MemoryKind::gradients, sums_whole() ? parameters : all.largest, summed);
     // Of what is offloaded a layer is on its way beside the one in work.
-    if (recipe().offload.activations)
-      kept.activations = std::min(kept.activations, static_cast<double>(2 * all.thickest.count()));
-    at(MemoryKind::activations) += kept.activations;
+    at(MemoryKind::activations) +=
+        recipe().offload.activations
+            ? std::min(kept.activations, static_cast<double>(2 * all.thickest.count()))
+            : kept.activations;
     at(MemoryKind::logits) += kept.logits;
     at(MemoryKind::workspace) += static_cast<double>(all.workspace.count());
     return bytes;
   }
 
+  // Micro-batches' gradients are summed before they are divided.
+  bool sums_whole() const {
+    return trains() && dense_.gradient_shards > 1 && !dense_.each_microbatch &&
+           shape_.microbatches > 1;
+  }
+  // Those of a part are there from its first backward on, and divided behind its last.
+  bool sums_in_passes() const { return sums_whole() && dense_.layer_units; }
+
   struct Kept {
-    double activations = 0, logits = 0;
+    double activations = 0, logits = 0, gradients = 0;
+    double all() const { return activations + logits + gradients; }
   };
   Kept most_kept(int stage) const {
     Kept now, most;
-    for (const schedule::Slot& slot : (*orders_)[static_cast<std::size_t>(stage)]) {
-      const PartSketch& part = part_of(stage, schedule::part(shape_, slot));
+    const std::vector<schedule::Slot>& order = (*orders_)[static_cast<std::size_t>(stage)];
+    std::vector<int> backwards = sums_in_passes() ? backwards_of(order) : std::vector<int>();
+    std::vector<bool> begun(backwards.size());
+    for (const schedule::Slot& slot : order) {
+      const auto number = static_cast<std::size_t>(schedule::part(shape_, slot));
+      const PartSketch& part = part_of(stage, static_cast<int>(number));
       const bool forward = slot.pass == schedule::Pass::forward;
       if (!forward && !ends_backward(slot.pass)) continue;
+      const bool sums = !forward && !backwards.empty();
+      if (sums && !begun[number]) {
+        begun[number] = true;
+        now.gradients += summed(part);
+        if (now.all() > most.all()) most = now;
+      }
       const double sign = forward ? 1 : -1;
       now.activations += sign * static_cast<double>(part.kept.count());
       now.logits += sign * static_cast<double>(part.logits.count());
-      if (now.activations + now.logits > most.activations + most.logits) most = now;
+      if (sums && --backwards[number] == 0)
+        now.gradients -= summed(part) * (1 - 1.0 / dense_.gradient_shards);
+      if (now.all() > most.all()) most = now;
       if (!trains()) now = {};
     }
     return most;
+  }
+  // By part.
+  std::vector<int> backwards_of(const std::vector<schedule::Slot>& order) const {
+    std::vector<int> count(static_cast<std::size_t>(parts(shape_)));
+    for (const schedule::Slot& slot : order)
+      if (slot.pass != schedule::Pass::forward && ends_backward(slot.pass))
+        ++count[static_cast<std::size_t>(schedule::part(shape_, slot))];
+    return count;
+  }
+  double summed(const PartSketch& part) const {
+    return static_cast<double>(
+        ((part.parameters + part.experts) * size_of(recipe().precision.gradients)).count());
   }
 
   void keep_fuller(const std::array<double, plan::kMemoryKinds>& bytes, JobSketch& sketch) const {
