@@ -101,6 +101,21 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// "gb/s" of "Gbps", "GBps" and "Gb/s".
+std::string plain_rate(std::string_view unit) {
+  std::string plain = lower(unit);
+  if (plain.ends_with("ps")) plain.replace(plain.size() - 2, 2, "/s");
+  return plain;
+}
+
+// Whether a bandwidth in an unknown unit is one in a known one, as b is a bit and B a byte, but
+// where no letter is a capital.
+bool is_meant(std::string_view unit, std::string_view known) {
+  if (plain_rate(unit) != plain_rate(known)) return false;
+  if (unit == lower(unit) || plain_rate(unit).find("bit") != std::string::npos) return true;
+  return (unit.find('B') != unit.npos) == (known.find('B') != known.npos);
+}
+
 std::string unit_problem(std::string_view number, std::string_view unit,
                          const Dimension& dimension) {
   if (unit.empty()) return fmt::format("\"{}\" has no unit; write {}", number, dimension.examples);
@@ -117,9 +132,11 @@ std::string unit_problem(std::string_view number, std::string_view unit,
   }
   std::string same_letters;
   for (const Unit& known : dimension.units) {
-    if (lower(known.name) == lower(unit))
-      same_letters +=
-          fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
+    if (dimension.what == kBandwidth.what ? !is_meant(unit, known.name)
+                                          : lower(known.name) != lower(unit))
+      continue;
+    same_letters +=
+        fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
   }
   if (!same_letters.empty())
     return fmt::format("\"{}\" is not a unit (capitals count); write {}", unit, same_letters);

@@ -35,8 +35,8 @@ Values with a dimension are texts with their unit. Small `b` is bits, capital `B
 | | units | for example |
 |---|---|---|
 | size | `B` with any of these | `"25MiB"`, `"80GB"` |
-| time | `s`, `ms`, `us`, `ns`, `ps` | `"1.5us"` |
-| bandwidth, per direction | `B/s`, `bps` with any of these | `"25GB/s"`, `"200Gbps"` |
+| time | `ps`, `ns`, `us`, `ms`, `s`, `min`, `h`, `d` | `"1.5us"` |
+| bandwidth, per direction | `B/s`, `bps`, `bit/s` with any of these | `"25GB/s"`, `"200Gbps"` |
 | rate | `FLOP/s` with any of these | `"312TFLOP/s"` |
 | power | `W`, `kW` | `"700W"` |
 
