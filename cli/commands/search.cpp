@@ -281,8 +281,10 @@ ExitCode tell(const Prepared& own, std::vector<Trial> trials, OutputFolder* fold
       throw;
     }
     if (!options.output.json)
-      text +=
-          fmt::format("pages: {0}/search.html, and of the best {0}/report.html\n", folder->path());
+      text += fmt::format("pages: {}/search.html{}\n", folder->path(),
+                          result.best.empty()
+                              ? ""
+                              : fmt::format(", and of the best {}/report.html", folder->path()));
   }
   context.console.result(text);
   return result.best.empty() ? ExitCode::infeasible : ExitCode::done;

@@ -21,6 +21,9 @@ inline constexpr std::size_t kReported = 5;
 // The command of each of these, best first.
 std::vector<std::string> run_commands(const search::SearchResult& result, const RunCommand& run);
 
+// What to do where nothing is as it should be, in a sentence.
+std::string_view advice(const search::SearchResult::Nearest& nearest);
+
 // The unit in which people read an objective, whose values are in seconds, dollars, joules, bytes.
 struct ReadUnit {
   double size;

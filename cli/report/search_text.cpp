@@ -4,6 +4,7 @@
 
 #include "cli/report/search.h"
 #include "sim/base/text.h"
+#include "sim/simulate/outlook/training_text.h"
 
 namespace trainyard::report {
 namespace {
@@ -15,7 +16,7 @@ using search::SearchResult;
 
 std::string value_text(Objective objective, double value) {
   const ReadUnit unit = read_unit(objective);
-  if (objective == Objective::dollars) return fmt::format("{}{:.4g}", unit.name, value);
+  if (objective == Objective::dollars) return simulate::dollars_text(value);
   if (objective == Objective::memory) return fmt::format("{:.1f} {}", value / unit.size, unit.name);
   return fmt::format("{:.4g} {}", value / unit.size, unit.name);
 }
@@ -179,6 +180,13 @@ std::vector<std::string> run_commands(const SearchResult& result, const RunComma
   return commands;
 }
 
+std::string_view advice(const SearchResult::Nearest& nearest) {
+  return nearest.fits
+             ? "It is the shortest of those that may fit; run says what its step waits for."
+             : "Its ways to fit are what run says; axes of recomputation, sharding and "
+               "degrees take less memory.";
+}
+
 std::string search_text(const SearchResult& result, const RunCommand& run) {
   std::string objectives;
   for (const Objective objective : result.objectives) {
@@ -200,10 +208,8 @@ std::string search_text(const SearchResult& result, const RunCommand& run) {
         "{} of the best\n",
         grouped(result.would_leave_out), grouped(result.would_lose));
   if (result.nearest)
-    text += fmt::format(
-        "\nnearest to fit: {}\n  {}\n  Its ways to fit are what run says; axes of recomputation, "
-        "sharding and degrees take less memory.\n",
-        escape_control(result.nearest->why), run(result.nearest->sets));
+    text += fmt::format("\nnearest: {}\n  {}\n  {}\n", escape_control(result.nearest->why),
+                        run(result.nearest->sets), advice(*result.nearest));
   if (!result.best.empty())
     text += fmt::format("\nto run the best\n  {}\n", run(result.best.front().sets));
   return text;

@@ -102,6 +102,7 @@ std::optional<Trial> trial_of(const Value& line) {
   trial.why = word(line, "why");
   trial.least = numbers_of(line.find("least"));
   trial.least_memory = Bytes(integer(line, "least_memory_bytes").value_or(0));
+  trial.least_step = Duration(integer(line, "least_step_ps").value_or(0));
   trial.causes = numbers_of(line.find("causes_s"));
   trial.result = result_of(line.find("result"));
   trial.objectives = numbers_of(line.find("objectives"));
@@ -203,6 +204,8 @@ std::string to_line(const Trial& trial, const Space& space) {
   if (!trial.least.empty()) line.set("least", numbers(trial.least));
   if (trial.least_memory > Bytes(0))
     line.set("least_memory_bytes", Value::of(trial.least_memory.count()));
+  if (trial.least_step > Duration(0))
+    line.set("least_step_ps", Value::of(trial.least_step.count()));
   if (!trial.causes.empty()) line.set("causes_s", numbers(trial.causes));
   if (!trial.objectives.empty()) line.set("objectives", numbers(trial.objectives));
   if (trial.result) {

@@ -146,6 +146,7 @@ void Judge::tell_bounds(const Scenario& scenario, const Job& job, Trial& trial) 
   if (spec_.step_time && seconds > Seconds(*spec_.step_time).count()) {
     trial.verdict = Verdict::unwanted;
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));
+    trial.least_step = to_duration(Seconds(seconds));
     return;
   }
   // Whatever GPUs do, they take no less than when they do nothing.
@@ -196,6 +197,7 @@ void Judge::simulate(Trial& trial) const {
   if (spec_.step_time && result.step > *spec_.step_time) {
     trial.verdict = Verdict::unwanted;
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));
+    trial.least_step = result.step;
     return;
   }
   if (wants_energy && !report.energy) {

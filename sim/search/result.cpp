@@ -145,14 +145,28 @@ std::string limits(const TrialResult& result) {
 
 namespace {
 
-std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials, const Space& space) {
-  const Trial* least = nullptr;
+std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials,
+                                             const scenario::SearchSpec& spec, const Space& space) {
+  const Trial *leanest = nullptr, *shortest = nullptr;
   for (const Trial& trial : trials) {
-    if (trial.verdict != Verdict::does_not_fit) continue;
-    if (least == nullptr || trial.least_memory < least->least_memory) least = &trial;
+    const bool too_long = trial.verdict == Verdict::unwanted && trial.least_step > Duration(0);
+    if (too_long && (shortest == nullptr || trial.least_step < shortest->least_step))
+      shortest = &trial;
+    if (trial.verdict == Verdict::does_not_fit &&
+        (leanest == nullptr || trial.least_memory < leanest->least_memory))
+      leanest = &trial;
   }
-  if (least == nullptr) return std::nullopt;
-  return SearchResult::Nearest{space.sets(space.configuration(least->number)), least->why};
+  const auto sets = [&](const Trial& trial) {
+    return space.sets(space.configuration(trial.number));
+  };
+  if (shortest != nullptr)
+    return SearchResult::Nearest{
+        sets(*shortest),
+        fmt::format("a step takes at least {}, and may take {}", to_text(shortest->least_step),
+                    to_text(spec.step_time.value_or(Duration(0)))),
+        true};
+  if (leanest == nullptr) return std::nullopt;
+  return SearchResult::Nearest{sets(*leanest), leanest->why, false};
 }
 
 }  // namespace
@@ -179,7 +193,7 @@ SearchResult result_of(std::vector<Trial> trials, const scenario::ScenarioSet& s
   for (const std::size_t at : ranking.best)
     result.best.push_back({trials[at], space.sets(space.configuration(trials[at].number)),
                            values_of(trials[at], space)});
-  if (result.best.empty()) result.nearest = nearest(trials, space);
+  if (result.best.empty()) result.nearest = nearest(trials, spec, space);
   Reasons invalid, unwanted;
   std::array<std::uint64_t, kCauses> slower{};
   std::uint64_t twins = 0;
@@ -232,6 +246,7 @@ Value json_of(const SearchResult& result) {
     Value& row = out.set("nearest", Value::object());
     row.set("set", json_of(result.nearest->sets));
     row.set("why", Value::of(result.nearest->why));
+    row.set("fits", Value::of(result.nearest->fits));
   }
   Value& lost = out.set("others", Value::object());
   lost.set("invalid", number(result.invalid));

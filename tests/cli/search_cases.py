@@ -57,14 +57,29 @@ def search_where_nothing_fits(folder):
     """search: where nothing fits it is said what needs least, and how much that is"""
     path = written(folder, constraints={"memory": "1MiB"})
     out = expect(1, "search", path, "-q", cwd=folder)[0]
-    require("none of them can be run" in out and "nearest to fit: needs at least" in out, out)
+    require("none of them can be run" in out and "nearest: needs at least" in out, out)
     found = json.loads(expect(1, "search", path, "-o", "out", "--json", "-q", cwd=folder)[0])
     lines = contents_of(os.path.join(folder, "out", "configurations.jsonl"))[1:]
     least = min(line["least_memory_bytes"] for line in lines if line["verdict"] == "does_not_fit")
     nearest = next(line for line in lines if line["set"] == found["nearest"]["set"])
     require_equal(nearest["least_memory_bytes"], least, "the nearest")
     with open(os.path.join(folder, "out", "search.html"), encoding="utf-8") as file:
-        require("Nearest to fit" in file.read(), "the page does not say it")
+        require("needs at least" in file.read(), "the page does not say it")
+
+
+@case
+def search_where_all_take_too_long(folder):
+    """search: where steps are longer than they may be, the shortest of what may fit is said, and no report promised"""
+    path = written(folder, constraints={"step_time": "1us"})
+    out = expect(1, "search", path, "-o", "out", "-q", cwd=folder)[0]
+    require("nearest: a step takes at least" in out and "may take 1.00 us" in out, out)
+    require("report.html" not in out and not os.path.exists(os.path.join(folder, "out", "report.html")), out)
+    lines = contents_of(os.path.join(folder, "out", "configurations.jsonl"))[1:]
+    least = min(line["least_step_ps"] for line in lines if line["verdict"] == "unwanted")
+    found = json.loads(expect(1, "search", path, "--json", "-q", cwd=folder)[0])
+    nearest = next(line for line in lines if line.get("set") == found["nearest"]["set"])
+    require_equal(nearest["least_step_ps"], least, "the nearest")
+    require(found["nearest"]["fits"], found["nearest"])
 
 
 @case

@@ -82,7 +82,7 @@ class Picture {
     for (const Trial& trial : trials) {
       const bool shown = trial.verdict == Verdict::slower || trial.verdict == Verdict::simulated;
       if (!shown) continue;
-      if (x_.of(trial) <= kFurthest * best)
+      if (x_.of(trial) <= kFurthest * best || is_best(trial))
         shown_.push_back(&trial);
       else
         ++beyond_;
@@ -191,8 +191,9 @@ std::string count_item(std::uint64_t count, const std::string& words,
 std::string none_runs(const SearchResult& result, const RunCommand& run) {
   std::string html = "<p>None of them can be run.</p>";
   if (result.nearest)
-    html += fmt::format("<section><h2>Nearest to fit</h2><p>{}</p><pre>{}</pre></section>",
-                        for_html(result.nearest->why), for_html(run(result.nearest->sets)));
+    html += fmt::format("<section><h2>Nearest</h2><p>{}</p><pre>{}</pre><p>{}</p></section>",
+                        for_html(result.nearest->why), for_html(run(result.nearest->sets)),
+                        for_html(advice(*result.nearest)));
   return html;
 }
 
