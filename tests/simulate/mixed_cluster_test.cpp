@@ -315,7 +315,7 @@ TEST_CASE("a list of equal micro-batches is no list, and an uneven one does the 
         turned.memory.by_category[static_cast<std::size_t>(MemoryKind::activations)].count());
 }
 
-TEST_CASE("memory is judged by each GPU's own, and the nearest to its limit is told") {
+TEST_CASE("memory is judged by each GPU's own, and the fullest is told") {
   const std::string text = fmt::format("{}, {}", kResnet, kTwoCards);
   const StepReport report =
       simulate::simulate(scenario_of(text, {"training.global_batch=512"})).report;
@@ -328,6 +328,20 @@ TEST_CASE("memory is judged by each GPU's own, and the nearest to its limit is t
   CHECK(simulate::simulate(scenario_of(text, {"training.global_batch=512",
                                               "parallelism.data_parallel.batch_split=[420, 92]"}))
             .report.fits);
+  // 24 GiB hold more of what is theirs than 11, but have more left.
+  const StepReport uneven =
+      simulate::simulate(scenario_of(text, {"training.global_batch=128",
+                                            "parallelism.data_parallel.batch_split=[120, 8]"}))
+          .report;
+  const auto share = [](Bytes held, Bytes capacity) {
+    return static_cast<double>(held.count()) / static_cast<double>(capacity.count());
+  };
+  const double told = share(uneven.memory.peak, uneven.memory.capacity);
+  for (const auto& gpu : uneven.gpu_shares)
+    CHECK(share(gpu.memory, gpu.capacity) <= told);
+  CHECK(uneven.memory.peak_rank == 0);
+  CHECK(uneven.gpu_shares[0].capacity - uneven.gpu_shares[0].memory >
+        uneven.gpu_shares[1].capacity - uneven.gpu_shares[1].memory);
 }
 
 TEST_CASE("power and peaks are those of each GPU") {

@@ -210,6 +210,12 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
   return modules;
 }
 
+// Whether a device holds a larger share of its memory than the one told of.
+bool is_fuller(Bytes peak, Bytes capacity, const MemoryReport& told) {
+  return Int128{peak.count()} * told.capacity.count() >
+         Int128{told.peak.count()} * capacity.count();
+}
+
 void account_memory(const Step& step, StepReport& report) {
   const Trace& trace = step.trace();
   MemoryReport& memory = report.memory;
@@ -219,9 +225,7 @@ void account_memory(const Step& step, StepReport& report) {
     const RankClass& rank_class = step.lowered.classes[c];
     if (worst != nullptr && !role_of(step, rank_class).on_gpu()) continue;
     const Bytes on_device = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
-    // That which is nearest to its capacity, or furthest beyond.
-    if (worst != nullptr && on_device - step.devices[c].capacity <= memory.peak - memory.capacity)
-      continue;
+    if (worst != nullptr && !is_fuller(on_device, step.devices[c].capacity, memory)) continue;
     worst = &rank_class;
     device = &step.devices[c];
     memory.peak = on_device;
