@@ -99,14 +99,16 @@ std::string name_of(const NewOptions& options) {
                        : "--model and --hf are two networks; name one");
 }
 
-std::string refusal(const search::FirstPlan& plan, const NamedGpus& gpus) {
+std::string refusal(const search::FirstPlan& plan, const NamedGpus& gpus,
+                    const std::string& untried) {
   if (!plan.closest)
     return fmt::format("none of {} plans of {} GPUs can be simulated", plan.simulated, gpus.count);
   const simulate::MemoryReport& memory = plan.closest->outline.memory;
   return fmt::format(
       "no plan of {} simulated fits {} GPUs: the leanest needs {} of {} a GPU; take "
-      "more GPUs, or larger ones",
-      plan.simulated, gpus.count, to_text(memory.peak), to_text(memory.capacity));
+      "more GPUs, or larger ones{}{}",
+      plan.simulated, gpus.count, to_text(memory.peak), to_text(memory.capacity),
+      untried.empty() ? "" : ". ", untried);
 }
 
 }  // namespace
@@ -130,7 +132,7 @@ ExitCode new_scenario(const NewOptions& options, const Context& context) {
   const search::FirstPlan plan = first_plan(start, search);
   context.console.end_progress();
   if (!plan.best) {
-    context.console.error(refusal(plan, gpus));
+    context.console.error(refusal(plan, gpus, search::untried_knobs(start)));
     return ExitCode::infeasible;
   }
   json::merge_patch(document, plan.best->patch);

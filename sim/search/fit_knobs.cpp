@@ -292,6 +292,15 @@ bool runs_flash_attention(std::string_view compute_capability) {
   return major >= kLeastMajor;
 }
 
+std::string untried_knobs(const Scenario& scenario) {
+  const topologies::ClusterSpec& cluster = scenario.cluster;
+  bool unstated = false;
+  for (int kind = 0; kind < cluster.kinds(); ++kind)
+    unstated = unstated || cluster.server_of_kind(kind).host_memory_bandwidth.count() == 0;
+  if (!unstated || scenario.recipe.forward_only || offload_optimizer(scenario).empty()) return {};
+  return "Not tried: the optimizer on the host; state the servers' host/memory_bandwidth.";
+}
+
 std::span<const FitKnob> fit_knobs() {
   return kKnobs;
 }

@@ -36,6 +36,9 @@ struct FitKnob {
 // that the first has changed.
 std::span<const FitKnob> fit_knobs();
 
+// What knobs cannot try as the servers do not state it, in a sentence; empty: nothing.
+std::string untried_knobs(const scenario::Scenario& scenario);
+
 // Whether fused attention is proposed for a GPU: FlashAttention-2 needs compute capability 8.0
 // ("Ampere, Ada, or Hopper GPUs", its README). A GPU that says none is taken to have it.
 bool runs_flash_attention(std::string_view compute_capability);

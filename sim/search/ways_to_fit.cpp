@@ -314,6 +314,7 @@ class Search {
     WaysToFit found;
     found.simulated = simulated_;
     found.cut_short = cut_short_;
+    found.untried = untried_knobs(scenario_);
     if (trials_.empty()) return found;
     std::map<std::string, std::string> said;  // by pointer
     for (const json::Explained& value : explain(scenario_))

@@ -198,6 +198,11 @@ def says_ways_to_fit(folder):
     require("ways to fit" not in out and "--set" not in out, out)
     out, _ = expect(1, "run", SMALL, *variant, *tight, "--json")
     result = json.loads(out)
+    not_tried = "Not tried: the optimizer on the host; state the servers' host/memory_bandwidth."
+    require_equal(result["ways_not_tried"], not_tried, "what the servers do not state")
+    host = ("--set", "cluster.node.host.memory_bandwidth=200GB/s", "--set", "cluster.node.host.pcie_bandwidth=12GB/s")
+    stated, _ = expect(1, "run", SMALL, *variant, *tight, *host, "--json")
+    require_equal(json.loads(stated)["ways_not_tried"], None, "with a host that states it")
     require_equal([way["set"] for way in result["ways_to_fit"]],
                   [[word for word in way if word != "--set"] for way in ways], "sets of the text and of --json")
     step, peak = result["simulated_step_s"], result["memory"]["peak_bytes"]

@@ -170,6 +170,9 @@ TEST_CASE("ways to fit are said with what they save, what they cost and what to 
   CHECK(has(none, "Nothing that was tried fits (17 changes simulated)."));
   CHECK(has(none, "44.0 GiB of 40.0 GiB, 4.00 GiB too much"));
   check_width(none);
+  found.untried = "Not tried: the optimizer on the host.";
+  CHECK(has(to_text(report), "\nNot tried: the optimizer on the host.\n"));
+  CHECK(has(compare_text("one", std::vector<StepReport>{report}, 0), "Not tried: the optimizer"));
 }
 
 TEST_CASE("the baseline has speed-up 1, and what does not run stands last") {

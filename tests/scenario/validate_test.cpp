@@ -88,6 +88,14 @@ TEST_CASE("batches divide by micro-batch and replicas") {
         "/parallelism/pp: 1 micro-batches do not fill 2 stages");
 }
 
+TEST_CASE("an interleaved schedule of one chunk is told what it is") {
+  const char* told =
+      "/parallelism/pipeline/schedule: interleaved_1f1b of one chunk per stage is 1f1b";
+  CHECK(said({"parallelism.pipeline.schedule=interleaved_1f1b"}) == told);
+  CHECK(said({"parallelism.pipeline.schedule=interleaved_1f1b",
+              "parallelism.pipeline.chunks_per_stage=2"}) == "");
+}
+
 TEST_CASE("layers are dealt evenly, by list, or by balance") {
   CHECK(said({"model.layers=9"}) ==
         "/parallelism/pp: 9 layers are not divisible by 2 stages; state "

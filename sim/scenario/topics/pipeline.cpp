@@ -201,6 +201,10 @@ void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
       findings.error("/parallelism/pipeline/schedule", *why,
                      schedule->grouped ? possible_group(shape) : "");
   }
+  if (schedule->grouped && pipeline.chunks == 1 && stages > 1)
+    findings.warning("/parallelism/pipeline/schedule",
+                     fmt::format("{} of one chunk per stage is 1f1b", pipeline.schedule),
+                     "set chunks_per_stage to 2 or more, or the schedule to \"1f1b\"");
   const bool fills = !schedule->one_at_a_time && !pipeline.branches;
   if (!schedule->unsupported(shape) && microbatches < stages && fills)
     findings.warning("/parallelism/pp",

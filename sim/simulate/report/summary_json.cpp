@@ -257,6 +257,7 @@ void add_ways_to_fit(Json& json, const StepReport& report) {
       found.closest.empty() ? Json(nullptr) : ways(report, found.closest).front();
   json["ways_simulated"] = looked ? Json(found.simulated) : Json(nullptr);
   json["ways_cut_short"] = looked ? Json(found.cut_short) : Json(nullptr);
+  json["ways_not_tried"] = found.untried.empty() ? Json(nullptr) : Json(found.untried);
 }
 
 // Of a step whose time is known; the class is known of all.

@@ -29,6 +29,7 @@ struct WaysToFit {
   std::vector<WayToFit> closest;  // if nothing fits: what peaks lowest; empty if nothing was tried
   int simulated = 0;
   bool cut_short = false;  // the job is so large that less was tried than could be
+  std::string untried;     // what could not be tried, and by what it could; empty: nothing
 };
 
 }  // namespace trainyard::simulate

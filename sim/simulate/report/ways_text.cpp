@@ -50,6 +50,10 @@ std::string nothing_text(const WaysToFit& found) {
                      found.cut_short ? ", less than could be" : "");
 }
 
+std::string untried_text(const WaysToFit& found) {
+  return found.untried.empty() ? "" : found.untried + "\n";
+}
+
 // "recomputation none -> full": the changes that are not only there for another.
 std::vector<std::string> words_of(const WayToFit& way) {
   std::vector<std::string> words;
@@ -90,7 +94,7 @@ std::string ways_to_fit_text(const StepReport& report) {
     for (const WayToFit& way : found.closest)
       text += entry("Closest: ", way,
                     fmt::format("{}; {}", missing_text(report, way), cost_text(report, way)));
-    return text;
+    return text + untried_text(found);
   }
   std::string text =
       fmt::format("\nCheapest ways to fit, of {} simulated; as it is a step would take {}\n",
@@ -100,7 +104,7 @@ std::string ways_to_fit_text(const StepReport& report) {
     text += entry(fmt::format("  {}. ", i + 1), found.ways[i],
                   fmt::format("{}; {}", memory_text(report, found.ways[i]),
                               cost_text(report, found.ways[i])));
-  return text;
+  return text + untried_text(found);
 }
 
 std::string short_ways_to_fit_text(const StepReport& report) {
@@ -112,6 +116,7 @@ std::string short_ways_to_fit_text(const StepReport& report) {
                   fmt::format("{}; {}", to_text(way.peak), cost_text(report, way)));
   if (!found.ways.empty()) return text;
   text += fmt::format("  {}\n", nothing_text(found));
+  if (!found.untried.empty()) text += fmt::format("  {}\n", found.untried);
   for (const WayToFit& way : found.closest)
     text += entry("  closest: ", way, missing_text(report, way));
   return text;

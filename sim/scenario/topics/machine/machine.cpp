@@ -184,7 +184,7 @@ void require_of_hosts(const topologies::ClusterSpec& cluster, const char* key,
     if (!is_given(cluster.server_of_kind(kind)))
       findings.error(fmt::format("{}/host/{}", node_pointer(kind), key),
                      fmt::format("is required and missing: {}", what),
-                     "state it, as the servers of configs/servers do");
+                     "state it, as the preset dgx-h100 does");
 }
 
 namespace {

@@ -117,7 +117,8 @@ def after_accumulation(described):
                    "first_bucket_size": "4GB"}
         training = described["training"]
         if training["precision"].get("gradients") == "fp16":
-            training["optimizer"] = {**training["optimizer"], "accesses": training["optimizer"]["accesses"] + 3}
+            optimizer = training["optimizer"]
+            training["optimizer"] = {**optimizer, "accesses": optimizer["accesses"] + 3}
         else:
             message["compression"] = {"kind": "fp16"}
         described["parallelism"]["data_parallel"] = message
