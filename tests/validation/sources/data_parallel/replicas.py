@@ -111,7 +111,7 @@ def with_apex(described):
 
 
 def after_accumulation(described):
-    """With one all-reduce of all gradients in 16 bits when the last micro-batch is done, a cast before and one after."""
+    """With one all-reduce of all gradients, in 16 bits, when the last micro-batch is done: two casts beside it."""
     if described["parallelism"]["dp"] > 1:
         message = {"overlap_backward": False, "gradient_as_bucket_view": True, "bucket_size": "4GB",
                    "first_bucket_size": "4GB"}
