@@ -35,6 +35,28 @@ TEST_CASE("findings are losses, largest first, without what does not matter") {
   }
 }
 
+TEST_CASE("ranks that are slower than those of their stage are found, and what they cost") {
+  StepReport report;
+  report.simulated_step = to_duration(Seconds(10.0));
+  const auto rank = [](int number, int count, int stage, double computes) {
+    StepReport::RankBreakdown ranks{.rank = number, .count = count, .stage = stage};
+    ranks.breakdown[static_cast<std::size_t>(TimeCategory::compute)] =
+        to_duration(Seconds(computes));
+    return ranks;
+  };
+  // A stage of more work is no slow rank.
+  report.ranks = {rank(0, 7, 0, 4), rank(7, 1, 0, 6.5), rank(8, 8, 1, 9)};
+  const std::vector<Finding> found = findings(report);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].category == TimeCategory::compute);
+  CHECK(found[0].share == doctest::Approx(0.25));
+  CHECK(found[0].text.find("Slow rank: rank 7 computes 2.50 s longer") == 0);
+  report.ranks = {rank(0, 2, 0, 4), rank(2, 2, 0, 6)};
+  CHECK(findings(report).front().text.find("Slow ranks: 2 ranks like rank 2 compute 2.00 s") == 0);
+  report.ranks = {rank(0, 4, 0, 4)};
+  CHECK(findings(report).empty());
+}
+
 TEST_CASE("a report without any measured share is called uncalibrated") {
   StepReport report;
   CHECK(!is_calibrated(report));

@@ -185,6 +185,57 @@ std::string detail(const StepReport& report, TimeCategory category) {
 
 }  // namespace
 
+namespace {
+
+struct SlowRanks {
+  const StepReport::RankBreakdown* of = nullptr;
+  Duration late{};  // by which their kernels take longer than those of the stage's middle rank
+};
+
+Duration computes(const StepReport::RankBreakdown& ranks) {
+  return ranks.breakdown[static_cast<std::size_t>(TimeCategory::compute)];
+}
+
+// Of the stage where they are slower than the others by most.
+SlowRanks slow_ranks(const StepReport& report) {
+  std::vector<const StepReport::RankBreakdown*> sorted;
+  for (const StepReport::RankBreakdown& ranks : report.ranks)
+    sorted.push_back(&ranks);
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->stage, computes(*a)) < std::pair(b->stage, computes(*b));
+  });
+  SlowRanks found;
+  for (auto first = sorted.begin(); first != sorted.end();) {
+    const auto last = std::find_if(
+        first, sorted.end(), [&](const auto* ranks) { return ranks->stage != (*first)->stage; });
+    std::int64_t all = 0, passed = 0;
+    for (auto ranks = first; ranks != last; ++ranks)
+      all += (*ranks)->count;
+    auto middle = first;
+    while (2 * (passed += (*middle)->count) < all)
+      ++middle;
+    const StepReport::RankBreakdown& slowest = **std::prev(last);
+    const Duration late = computes(slowest) - computes(**middle);
+    if (late > found.late) found = {&slowest, late};
+    first = last;
+  }
+  return found;
+}
+
+// "Slow rank: rank 3 computes 3.28 s longer than the middle rank of its stage, ..."
+std::string slow_text(const SlowRanks& slow, double share) {
+  const bool one = slow.of->count == 1;
+  return fmt::format(
+      "Slow rank{}: {} compute{} {} longer than the middle rank of the same stage, {} of the "
+      "step; ranks that share work with {} wait.",
+      one ? "" : "s",
+      one ? fmt::format("rank {}", slow.of->rank)
+          : fmt::format("{} ranks like rank {}", slow.of->count, slow.of->rank),
+      one ? "s" : "", to_text(slow.late), percent_text(share), one ? "it" : "them");
+}
+
+}  // namespace
+
 std::vector<Finding> findings(const StepReport& report, std::size_t count) {
   std::vector<Finding> found;
   const double step = seconds(report.simulated_step);
@@ -198,6 +249,9 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count) {
          fmt::format("{}: {} of the step ({}), {}{}.", title(category), percent_text(share),
                      to_text(report.breakdown[i]), meaning(category), detail(report, category))});
   }
+  const SlowRanks slow = slow_ranks(report);
+  if (const double share = seconds(slow.late) / step; share >= 0.005)
+    found.push_back({TimeCategory::compute, slow.late, share, slow_text(slow, share)});
   std::stable_sort(found.begin(), found.end(),
                    [](const Finding& a, const Finding& b) { return a.time > b.time; });
   if (found.size() > count) found.resize(count);
