@@ -129,6 +129,12 @@ std::string capability_of_preset(const std::string& name) {
   return "";
 }
 
+bool is_geforce(const std::string& name) {
+  for (const scenario::Preset& preset : gpu_presets())
+    if (preset.name == name) return preset.description.find("GeForce") != std::string::npos;
+  return false;
+}
+
 BytesPerSecond slot_of_preset(const std::string& name) {
   for (const scenario::Preset& preset : gpu_presets())
     if (preset.name == name) return read_spec(name).pcie_bandwidth;

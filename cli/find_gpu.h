@@ -31,4 +31,7 @@ std::string capability_of_preset(const std::string& name);
 // wrong.
 BytesPerSecond slot_of_preset(const std::string& name);
 
+// Whether the preset describes a GeForce.
+bool is_geforce(const std::string& name);
+
 }  // namespace trainyard::cli

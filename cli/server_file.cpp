@@ -102,6 +102,7 @@ std::string described_server_file(const std::string& samples, const ServerQuesti
   server.nic_bandwidth = asked.nic_bandwidth;
   server.pcie_bandwidth = asked.pcie_bandwidth;
   server.gpu_pcie_bandwidth = slot_of_preset(gpu);
+  server.has_peers = !is_geforce(gpu);
   std::string text = fit::server_preset_json(fit::described_server(server, asked.name, gpu));
   std::vector<Diagnostic> found =
       scenario::check_server_preset(scenario::configs_folder("."), text, asked.name + ".json");

@@ -233,6 +233,17 @@ TEST_CASE("what a description leaves open is given or assumed, and its source sa
   CHECK(joined.intra_bandwidth.count() == 20e9);
 }
 
+TEST_CASE(
+    "GPUs without copies from peer to peer meet in the host's memory, unless told otherwise") {
+  DescribedServer server = server_of(described(4, 2));
+  server.has_peers = false;
+  const ServerPreset preset = described_server(server, "g", "rtx-3090");
+  CHECK(load(preset).cluster.server.intra == IntraKind::none);
+  CHECK(preset.source.find("through the host's memory") != std::string::npos);
+  server.links = ServerPreset::Links::pcie;
+  CHECK(load(described_server(server, "g", "rtx-3090")).cluster.server.intra == IntraKind::pcie);
+}
+
 TEST_CASE("pairs of NVLinks become a mesh that PCIe joins") {
   DescribedServer server = server_of(described(4, 2));
   server.machine.nvlinks = {{0, 3, 0, 0}, {3, 0, 0, 0}, {0, 0, 0, 3}, {0, 0, 3, 0}};

@@ -247,6 +247,12 @@ void join_described(const DescribedServer& server, ServerPreset& preset, Origins
       join_by_switch(nvlink.links * nvlink.rate, preset);
     if (preset.links == ServerPreset::Links::pcie) join_by_pcie(preset.pcie_bandwidth, preset);
   }
+  if (preset.links == ServerPreset::Links::pcie && !server.links && !server.has_peers) {
+    preset.links = ServerPreset::Links::none;
+    Origins::note(origins.assumed,
+                  "copies between GPUs go through the host's memory, as GeForce has none from peer "
+                  "to peer over PCIe (--intra pcie: it has)");
+  }
   if (preset.links == ServerPreset::Links::pcie)
     preset.bandwidth = preset.pcie_bandwidth;
   else if (preset.links != ServerPreset::Links::none)

@@ -92,6 +92,7 @@ struct DescribedServer {
   BytesPerSecond nic_bandwidth;              // of one NIC; 0: as the machine says
   BytesPerSecond pcie_bandwidth;             // 0: as the machine says, else of the GPU's slot
   BytesPerSecond gpu_pcie_bandwidth;         // of its preset; 0: by the GPU's generation
+  bool has_peers = true;  // false: over PCIe its GPUs copy through the host's memory
 };
 
 // Whether the machine says if NVLink joins its GPUs, and how many of its NICs a GPU has no nearer

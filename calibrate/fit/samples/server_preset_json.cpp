@@ -132,10 +132,9 @@ std::string server_preset_json(const ServerPreset& preset) {
   object["gpus"] = preset.gpus;
   Json& intra = object["intra"];
   intra["kind"] = link_name(preset.links);
-  if (preset.links != ServerPreset::Links::none) {
+  if (preset.links != ServerPreset::Links::none)
     intra["bandwidth_per_gpu"] = json::quantity_text(preset.bandwidth);
-    intra["latency"] = preset.latency;
-  }
+  if (!preset.latency.empty()) intra["latency"] = preset.latency;
   for (const ServerPreset::Pair& pair : preset.mesh)
     intra["mesh"].push_back({{"a", pair.a}, {"b", pair.b}, {"links", pair.links}});
   object["nics"] = preset.nics;
