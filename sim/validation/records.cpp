@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/sources.h"
@@ -65,8 +67,24 @@ bool has_word(std::string text, std::string_view word) {
   return at != std::string::npos && !(at > 0 && is_letter(at - 1)) && !is_letter(at + word.size());
 }
 
-bool is_out_of_memory(const std::string& outcome) {
+bool is_out_of_memory(std::string outcome) {
+  std::replace_if(
+      outcome.begin(), outcome.end(), [](char c) { return c == '-' || c == '_'; }, ' ');
   return has_word(outcome, "oom") || has_word(outcome, "out of memory");
+}
+
+// What a name that means nothing is a slip of; empty: of nothing.
+std::string_view slip_of(std::string_view name, std::span<const std::string_view> known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
+  return find_nearest(name, known).value_or(std::string_view());
+}
+
+std::vector<std::string_view> metric_names() {
+  std::vector<std::string_view> names(kStepTimes.begin(), kStepTimes.end());
+  for (const MemoryMetric& metric : kMemories)
+    names.push_back(metric.name);
+  names.emplace_back("outcome");
+  return names;
 }
 
 // One record, read by hand: a record may say of the run whatever its source says.
@@ -87,6 +105,7 @@ class RecordReader {
     }
     record_.name = text_of(value_, "id");
     if (record_.name.empty()) wrong(value_, "/id", "is required and missing", "name the record");
+    refuse_slips();
     record_.group = text_of(value_, "group");
     std::string outcome = text_of(value_, "outcome");
     read_metrics(outcome);
@@ -98,7 +117,7 @@ class RecordReader {
     if (!is_wrong_ && *record_.fits && !record_.seconds && !record_.memory)
       wrong(value_, "/metrics", "has neither a step_time nor a memory",
             "add {\"name\": \"step_time\", \"value\": 1.5, \"unit\": \"s\"}, or \"outcome\": \"out "
-            "of memory\"");
+            "of memory\", or \"failed\" where nothing was measured");
     read_scenario();
     if (is_wrong_) return std::nullopt;
     return std::move(record_);
@@ -110,6 +129,15 @@ class RecordReader {
     is_wrong_ = true;
     found_.push_back({Severity::error, value.at.position(), record_.pointer + std::string(below),
                       std::move(message), std::move(cure)});
+  }
+
+  // Other keys are for people, but for those that are taken for one that counts.
+  void refuse_slips() {
+    constexpr std::array<std::string_view, 3> kOptional = {"group", "outcome", "metrics"};
+    for (const json::Member& member : value_.members)
+      if (const std::string_view meant = slip_of(member.key, kOptional); !meant.empty())
+        wrong(member.value, "/" + member.key, "is no key that counts",
+              fmt::format("write \"{}\", or another name", meant));
   }
 
   void read_scenario() {
@@ -153,9 +181,15 @@ class RecordReader {
       return;
     }
     if (name == "outcome") outcome = text_of(metric, "value");
-    if (std::find(kStepTimes.begin(), kStepTimes.end(), name) != kStepTimes.end() &&
-        !record_.seconds)
-      record_.seconds = amount(metric, below, kTimes);
+    if (const std::string_view meant = slip_of(name, metric_names()); !meant.empty())
+      wrong(metric, below + "/name", fmt::format("no metric is called \"{}\"", name),
+            fmt::format("write \"{}\", or another name", meant));
+    if (std::find(kStepTimes.begin(), kStepTimes.end(), name) != kStepTimes.end()) {
+      if (record_.seconds)
+        wrong(metric, below, "is a second time of the step", "write a record for each measurement");
+      else
+        record_.seconds = amount(metric, below, kTimes);
+    }
     const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
                                      [&](const MemoryMetric& known) { return known.name == name; });
     if (memory == kMemories.end() || record_.memory) return;
@@ -190,10 +224,18 @@ class RecordReader {
 };
 
 void read_list(const Value& records, RecordSet& set, std::vector<Diagnostic>& found) {
+  std::map<std::string, std::size_t> named;  // which has a name first
   for (std::size_t i = 0; i < records.items.size(); ++i) {
     RecordReader reader(records.items[i], fmt::format("/records/{}", i), found);
-    if (std::optional<Record> record = reader.read(set.unmeasured))
-      set.records.push_back(std::move(*record));
+    std::optional<Record> record = reader.read(set.unmeasured);
+    if (!record) continue;
+    if (const auto [first, is_new] = named.emplace(record->name, i); !is_new) {
+      found.push_back({Severity::error, record->at, record->pointer + "/id",
+                       fmt::format("\"{}\" is record {} already", record->name, first->second),
+                       "give each a name of its own"});
+      continue;
+    }
+    set.records.push_back(std::move(*record));
   }
 }
 

@@ -116,16 +116,21 @@ def names_bad_records(folder):
     _, step = small()
     rows = [record("good", step), record("kilo", 1), record("wrong", 1, scenario={"training": {"micro_batch": 3}}),
             {"id": "bare", "metrics": [seconds(1)]}, {"id": "silent", "scenario": {}}, 7,
-            record("not run", 1, outcome="failed: no GPU")]
+            record("not run", 1, outcome="failed: no GPU"), record("good", 2), record("slip", 1, outcme="oom"),
+            record("twice", 1, metrics=[seconds(1), seconds(2)]), {"id": "crash", "scenario": {}, "outcome": "crashed"},
+            record("typo", 1, metrics=[{"name": "reserved_memry", "value": 1, "unit": "GiB"}])]
     rows[1]["metrics"][0]["unit"] = "ks"
     result, err = validate(folder, rows, code=3)
     require_equal([row["record"] for row in result["records"]], ["good"], "rows")
-    require_equal((result["left_out"], result["unmeasured"]), (5, 1), "left out")
+    require_equal((result["left_out"], result["unmeasured"]), (10, 1), "left out")
     for words in (r"/records/1/metrics/0/unit: unknown unit \"ks\"; one of s, ms, us",
                   r"/scenario/training/global_batch: of \"wrong\": 16 is not divisible by micro_batch 3",
                   r"/records/3/scenario: is required and missing; write ",
                   r"/records/4/metrics: has neither a step_time nor a memory; add ",
-                  r"/records/5: expected an object, got 7; a record has "):
+                  r"/records/5: expected an object, got 7; a record has ",
+                  r"/records/7/id: \"good\" is record 0 already; ", r"/records/8/outcme: is no key that counts; ",
+                  r"/records/9/metrics/1: is a second time of the step; ", r"/records/10/metrics: has neither .* \"failed",
+                  r"/records/11/metrics/0/name: no metric is called \"reserved_memry\"; write \"reserved_memory\""):
         require(re.search(r"mine\.json:\d+:\d+: error: " + words, err), f"{words} in {err}")
 
 

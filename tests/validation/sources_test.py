@@ -112,7 +112,7 @@ ROWS.update({
                      "parallelism": {"tp": 2, "ep": 4},
                      "metrics": [{**TIME, "name": "iteration_time_derived"}]},
 })
-LORA = {**ROWS["dgxc_benchmarking.json"], "peft": True}
+LORA = {**ROWS["dgxc_benchmarking.json"], "id": "lora", "peft": True}
 ZERO_BUBBLE = {**FROM_PAPER, "id": "zb-1", "parallelism": {"tp": 1, "pp": 4, "dp": 4}, "schedule": "ZB-2p"}
 FLASH_ATTENTION = {**FROM_PAPER, "id": "fatt-1", "batch": {"gbs_tokens": 500000.0},
                    "metrics": [{"name": "tokens_per_s", "value": 262144.0, "unit": "tokens/s"}]}
@@ -120,7 +120,8 @@ FLASH_ATTENTION = {**FROM_PAPER, "id": "fatt-1", "batch": {"gbs_tokens": 500000.
 MORE_SETS = 2
 UNEVEN = {**ROWS["pollux_sia_dp.csv"], "id": "uneven", "placement": "31"}
 UNSTATED = {**ROWS["pollux_sia_dp.csv"], "id": "unstated", "placement": "", "num_gpus": "3"}
-OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "outcome": "oom", "iteration_time_s": "", "mem_reserved_GB": ""}
+OUT_OF_MEMORY = {**ROWS["hf_ultrascale_h100.csv"], "id": "oom", "outcome": "oom", "iteration_time_s": "",
+                 "mem_reserved_GB": ""}
 
 
 def write(folder):

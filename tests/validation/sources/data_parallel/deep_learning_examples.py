@@ -154,7 +154,8 @@ def convert(row):
             continue
         described = (image_training(row, kind, machine, framework) if images else
                      as_run(language_training(row, kind, machine, framework, title), name, kind))
-        records.append(rate(f"{row['id']} {kind}" + f" {index}" * (index > 1), described, one["value"]))
+        again = any(record["id"] == f"{row['id']} {kind}" for record in records)
+        records.append(rate(f"{row['id']} {kind}" + f" {index}" * (index > 1 or again), described, one["value"]))
     if not records:
         raise LeftOut("no throughput of plain training")
     return records
