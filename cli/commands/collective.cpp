@@ -88,6 +88,8 @@ std::int64_t size_of(const std::string& option, const std::string& text) {
 
 scenario::Machine find_machine(const CollectiveOptions& options) {
   const std::string configs = scenario::configs_folder(".");
+  if (options.cluster.ends_with(".json"))
+    return scenario::machine_of_file(configs, options.cluster, options.servers);
   if (auto machine = scenario::machine_of_preset(configs, options.cluster, options.servers))
     return std::move(*machine);
   std::vector<std::string> known;

@@ -69,15 +69,15 @@ class Reader {
   }
 
   // "1GiB", or a number of bytes; nothing where it is not said.
-  std::optional<Bytes> bytes(std::string_view key) {
+  std::optional<Bytes> bytes(std::string_view key, std::int64_t least = 0) {
     const std::string* text = find(key);
     if (!text) return std::nullopt;
     const bool plain = text->find_first_not_of("0123456789") == std::string::npos;
     const json::Parsed<Bytes> parsed = json::parse_bytes(plain ? *text + "B" : *text);
-    if (!parsed.ok() || parsed.value.count() < 0 || parsed.value.count() > kMostSize)
+    if (!parsed.ok() || parsed.value.count() < least || parsed.value.count() > kMostSize)
       throw SpecError(
-          fmt::format("{}: '{}' is no size up to 1 TiB; write 64MiB or a number of bytes", key,
-                      escape_control(*text)));
+          fmt::format("{}: '{}' is no size from {} B to 1 TiB; write 64MiB or a number of bytes",
+                      key, escape_control(*text), least));
     return parsed.value;
   }
 
@@ -260,7 +260,7 @@ models::Kernel read_convolution(Reader& reader, Dtype usual) {
 models::Kernel read_memory(Reader& reader) {
   models::MemoryBound kernel;
   kernel.op = reader.choice<MemoryOp>("op", names_to(MemoryOp::optimizer));
-  const std::optional<Bytes> all = reader.bytes("bytes"), read = reader.bytes("read"),
+  const std::optional<Bytes> all = reader.bytes("bytes", 1), read = reader.bytes("read"),
                              written = reader.bytes("written");
   if (all && (read || written))
     throw SpecError("bytes is read and written in one: say it, or the two");

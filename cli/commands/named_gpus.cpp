@@ -112,9 +112,12 @@ NamedGpus named_gpus(const std::string& words) {
   NamedGpus out;
   const char* end = words.data() + std::min(split, words.size());
   const auto [rest, wrong] = std::from_chars(words.data(), end, out.count);
-  const bool is_count =
-      wrong == std::errc() && std::all_of(rest, end, [](char c) { return c == ' '; });
-  if (split == std::string::npos || !is_count || out.count < 1 || out.count > kMostGpus)
+  const bool is_number = wrong != std::errc::invalid_argument &&
+                         std::all_of(rest, end, [](char c) { return c == ' '; });
+  if (split != std::string::npos && is_number && (wrong != std::errc() || out.count > kMostGpus))
+    throw UsageError(
+        fmt::format("--gpus: '{}' are more than {}", escape_control(words), kMostGpus));
+  if (split == std::string::npos || !is_number || out.count < 1)
     throw UsageError(fmt::format("--gpus: expected a count and a name, as 8xh100, got '{}'",
                                  escape_control(words)));
   std::string name = words.substr(split + 1);

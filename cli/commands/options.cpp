@@ -239,7 +239,9 @@ void add_collective(CLI::App& app, CollectiveOptions& options) {
   command->add_option("op", options.collective, "all-reduce, all-gather, reduce-scatter, ...")
       ->required()
       ->type_name("OP");
-  command->add_option("--cluster", options.cluster, "A preset of a cluster, or of a server")
+  command
+      ->add_option("--cluster", options.cluster,
+                   "A preset of a cluster or a server, or the file of one (.json) or of a scenario")
       ->required()
       ->type_name("NAME");
   constexpr int kMost = 1 << 20;

@@ -46,6 +46,20 @@ std::optional<Machine> read_machine(Value cluster, const std::string& configs,
 
 }  // namespace
 
+namespace {
+
+// What stands in no file is of the name that was asked for.
+Machine machine_of(Value cluster, const std::string& configs, const std::string& name) {
+  std::vector<Diagnostic> found;
+  std::optional<Machine> machine = read_machine(std::move(cluster), configs, found);
+  if (machine) return std::move(*machine);
+  for (Diagnostic& diagnostic : found)
+    if (diagnostic.at.file.empty()) diagnostic.at.file = name;
+  throw ScenarioError(std::move(found));
+}
+
+}  // namespace
+
 std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
                                          int servers) {
   Value cluster = preset_object(name);
@@ -56,10 +70,26 @@ std::optional<Machine> machine_of_preset(const std::string& configs, const std::
     servers = std::max(1, servers);
   }
   if (servers > 0) cluster.set("nodes", Value::of(std::int64_t{servers}));
+  return machine_of(std::move(cluster), configs, name);
+}
+
+Machine machine_of_file(const std::string& configs, const std::string& path, int servers) {
   std::vector<Diagnostic> found;
-  std::optional<Machine> machine = read_machine(std::move(cluster), configs, found);
-  if (!machine) throw ScenarioError(std::move(found));
-  return machine;
+  Value file = json::parse_file(path, found);
+  if (!found.empty()) throw ScenarioError(std::move(found));
+  Value whole = Value::object();
+  if (const Value* stated = file.find("cluster")) {
+    whole.set("cluster", *stated);
+  } else {
+    Value described = Value::object();
+    described.set("nodes", Value::of(std::int64_t{std::max(1, servers)}));
+    described.set("node", std::move(file));
+    whole.set("cluster", std::move(described));
+  }
+  spell_out_names(whole);
+  Value& cluster = *whole.find("cluster");
+  if (servers > 0) cluster.set("nodes", Value::of(std::int64_t{servers}));
+  return machine_of(std::move(cluster), configs, path);
 }
 
 std::vector<Diagnostic> check_server_preset(const std::string& configs, std::string_view text,

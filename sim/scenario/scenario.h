@@ -157,6 +157,10 @@ struct Machine {
 std::optional<Machine> machine_of_preset(const std::string& configs, const std::string& name,
                                          int servers);
 
+// The cluster of a scenario's file, or servers as a server preset's file describes them. Throws
+// ScenarioError if the file is wrong.
+Machine machine_of_file(const std::string& configs, const std::string& path, int servers);
+
 // What is wrong with the text of a server preset, and what is implausible, as a scenario of one
 // such server would say it; `file` is the name that diagnostics carry.
 std::vector<Diagnostic> check_server_preset(const std::string& configs, std::string_view text,

@@ -119,6 +119,24 @@ def collectives_wrong_words(folder):
 
 
 @case
+def collectives_of_files(folder):
+    """collective: the file of a server, or of a scenario, is as good as a preset"""
+    words = ["collective", "all-reduce", "--servers", "2", "-b", "64M", "-e", "64M", "--json", "--cluster"]
+    known = json.loads(expect(0, *words, "dgx-h100")[0])["rows"]
+    scenario = {"version": 1, "cluster": {"node": "dgx-h100", "nodes": 9}}
+    with open(os.path.join(HERE, "..", "..", "configs", "servers", "dgx-h100.json"), encoding="utf-8") as file:
+        texts = {"box.json": file.read(), "job.json": json.dumps(scenario)}
+    for name, text in texts.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+        require_equal(json.loads(expect(0, *words, name, cwd=folder)[0])["rows"], known, name)
+    _, err = expect(3, *words, "gone.json", cwd=folder)
+    require("gone.json: error: cannot be read" in err, err)
+    _, err = expect(3, *words, "pcie-2x4090")
+    require(err.startswith("pcie-2x4090: error: /cluster/node/nics"), err)
+
+
+@case
 def tells_what_nccl_takes(folder):
     """What NCCL's tuning takes of each size is printed, and what takes its place is slower"""
     words = ["collective", "all-reduce", "--cluster", "dgx-a100-80gb", "--servers", "2",

@@ -129,7 +129,8 @@ def names_bad_records(folder):
                   r"/records/4/metrics: has neither a step_time nor a memory; add ",
                   r"/records/5: expected an object, got 7; a record has ",
                   r"/records/7/id: \"good\" is record 0 already; ", r"/records/8/outcme: is no key that counts; ",
-                  r"/records/9/metrics/1: is a second time of the step; ", r"/records/10/metrics: has neither .* \"failed",
+                  r"/records/9/metrics/1: is a second time of the step; ",
+                  r"/records/10/metrics: has neither .* \"failed",
                   r"/records/11/metrics/0/name: no metric is called \"reserved_memry\"; write \"reserved_memory\""):
         require(re.search(r"mine\.json:\d+:\d+: error: " + words, err), f"{words} in {err}")
 
