@@ -146,15 +146,16 @@ std::vector<Row> sizes(const CollectiveOptions& options, CollectiveKind kind, in
 }
 
 // Of published tables of nccl-tests, of which the library chose the algorithms.
-void add_intervals(std::vector<Row>& rows, int servers, bool profile) {
+void add_intervals(std::vector<Row>& rows, int servers, bool over_pcie, bool profile) {
   const std::string path =
       scenario::preset_path(scenario::configs_folder("."), "accuracy", "kernels");
   if (!scenario::is_file(path)) return;
   const std::vector<simulate::KernelClass> classes = simulate::read_kernel_classes(path);
   for (Row& row : rows)
     row.interval = simulate::class_interval(
-        classes, simulate::operation_of_collective(Bytes(row.bytes), servers), profile,
-        row.estimate.time);
+        classes,
+        simulate::operation_of_collective(Bytes(row.bytes), servers, row.estimate.basis, over_pcie),
+        profile, row.estimate.time);
 }
 
 // What NCCL takes of what is left to it.
@@ -336,7 +337,9 @@ ExitCode collective_table(const CollectiveOptions& options, const Context& conte
     row.library =
         library_choice(collective.kind, choice, Bytes(row.bytes), clock.shape(), channels);
   if (choice == collective::Choice{} && !flows)
-    add_intervals(rows, clock.shape().servers, priced.uncalibrated.empty());
+    add_intervals(rows, clock.shape().servers,
+                  topologies::joins_by_pcie(machine.cluster.server.intra),
+                  priced.uncalibrated.empty());
   const Table table{
       options,
       collective,

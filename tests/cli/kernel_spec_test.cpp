@@ -105,8 +105,11 @@ TEST_CASE("an interval is of samples held out, else of the class, else there is 
 }
 
 TEST_CASE("a collective is classed by where it goes and whether it is above 4 MiB") {
-  CHECK(simulate::operation_of_collective(Bytes(std::int64_t{4} << 20), 1) ==
-        "collective in a server up to 4 MiB");
-  CHECK(simulate::operation_of_collective(Bytes((std::int64_t{4} << 20) + 1), 2) ==
-        "collective between servers above 4 MiB");
+  CHECK(simulate::operation_of_collective(Bytes(std::int64_t{4} << 20), 1, Basis::interpolated,
+                                          false) == "collective in a server up to 4 MiB");
+  CHECK(simulate::operation_of_collective(Bytes((std::int64_t{4} << 20) + 1), 2, Basis::analytic,
+                                          true) ==
+        "collective between servers above 4 MiB in closed form");
+  CHECK(simulate::operation_of_collective(Bytes(1), 1, Basis::analytic, true) ==
+        "collective in a server over PCIe up to 4 MiB in closed form");
 }

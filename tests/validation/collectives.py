@@ -35,7 +35,7 @@ OPERATIONS = {"all_reduce": "all-reduce", "allreduce": "all-reduce", "all_gather
               "alltoall": "all-to-all", "broadcast": "broadcast"}
 
 Case = collections.namedtuple("Case", "preset transport operation servers per_server")
-Row = collections.namedtuple("Row", "case bytes measured id predicted")
+Row = collections.namedtuple("Row", "case bytes measured id predicted basis")
 
 
 class Tables:
@@ -102,7 +102,7 @@ FILES = {"nccl_tests_multinode.csv": several_servers, "nccl_tests_outputs.json":
 
 
 def ask(program, case, least, most):
-    """Predicted microseconds by size: powers of two from the least size on, in whole elements of every rank."""
+    """Predicted microseconds and basis, by size: powers of two from the least on, in whole elements of every rank."""
     preset = f"polaris-{case.transport}" if case.transport in ("tcp", "sockets", "software-match") else case.preset
     words = [program, "collective", case.operation, "--cluster", preset, "--servers", str(case.servers),
              "--per-server", str(case.per_server), "-b", str(least), "-e", str(most), "--json"]
@@ -110,7 +110,7 @@ def ask(program, case, least, most):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr.strip())
-    return {row["bytes"]: row["time_us"] for row in json.loads(done.stdout)["rows"]}
+    return {row["bytes"]: (row["time_us"], row["basis"]) for row in json.loads(done.stdout)["rows"]}
 
 
 def predicted(program, tables):
@@ -120,7 +120,7 @@ def predicted(program, tables):
         for size, microseconds, name in measured:
             if size not in times:
                 times[size] = next(iter(ask(program, case, size, size).values()))
-            rows.append(Row(case, size, microseconds, name, times[size]))
+            rows.append(Row(case, size, microseconds, name, *times[size]))
     return rows
 
 

@@ -148,9 +148,10 @@ def measured_collectives(program, folder):
             run = subprocess.run([program, "collective", "all-reduce", "--cluster", preset, "-e", "8", "--json"],
                                  capture_output=True, text=True, check=True)
             calibrated[preset] = not json.loads(run.stdout)["profile"].startswith("uncalibrated")
-        where = "between servers" if row.case.servers > 1 else "in a server"
+        where = "between servers" if row.case.servers > 1 else "in a server" + " over PCIe" * preset.startswith("pcie")
         size = "up to" if row.bytes <= collectives.SMALL else "above"
-        yield (f"collective {where} {size} 4 MiB", calibrated[preset]), preset, row.measured / row.predicted
+        form = {"analytic": " in closed form", "extrapolated": " extrapolated"}.get(row.basis, "")
+        yield (f"collective {where} {size} 4 MiB{form}", calibrated[preset]), preset, row.measured / row.predicted
 
 
 def classes(rows, collective_rows):

@@ -82,10 +82,14 @@ std::vector<KernelClass> read_kernel_classes(const std::string& path) {
   return std::move(file.classes);
 }
 
-std::string operation_of_collective(Bytes bytes, int servers) {
+std::string operation_of_collective(Bytes bytes, int servers, Basis basis, bool over_pcie) {
   constexpr Bytes kSmall(std::int64_t{4} << 20);
-  return fmt::format("collective {} {} 4 MiB", servers > 1 ? "between servers" : "in a server",
-                     bytes > kSmall ? "above" : "up to");
+  return fmt::format("collective {}{} {} 4 MiB{}", servers > 1 ? "between servers" : "in a server",
+                     servers == 1 && over_pcie ? " over PCIe" : "",
+                     bytes > kSmall ? "above" : "up to",
+                     basis == Basis::analytic       ? " in closed form"
+                     : basis == Basis::extrapolated ? " extrapolated"
+                                                    : "");
 }
 
 std::optional<KernelInterval> class_interval(const std::vector<KernelClass>& classes,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/layer/kernel.h"
+#include "sim/base/basis.h"
 #include "sim/base/units.h"
 #include "sim/cost/profile.h"
 
@@ -27,8 +28,9 @@ std::string operation_of(const models::Kernel& kernel);
 // Throws ScenarioError if the file is wrong.
 std::vector<KernelClass> read_kernel_classes(const std::string& path);
 
-// "collective in a server up to 4 MiB", "collective between servers above 4 MiB".
-std::string operation_of_collective(Bytes bytes, int servers);
+// "collective in a server up to 4 MiB", "collective between servers above 4 MiB in closed form":
+// what a law was not fitted to, or none was, is a class of its own, as are GPUs that PCIe joins.
+std::string operation_of_collective(Bytes bytes, int servers, Basis basis, bool over_pcie);
 
 // 8 in 10 kernels like it.
 struct KernelInterval {
