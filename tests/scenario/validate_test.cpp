@@ -96,6 +96,22 @@ TEST_CASE("an interleaved schedule of one chunk is told what it is") {
               "parallelism.pipeline.chunks_per_stage=2"}) == "");
 }
 
+TEST_CASE("what a network says and does not have is told") {
+  CHECK(said({"model.positional=rope", "model.max_positions=4096"}) ==
+        "/model/max_positions: means nothing: it has no table of positions");
+  const std::vector<std::string> experts = {"model.biases=false", "model.moe.experts=4",
+                                            "model.moe.top_k=2",
+                                            "parallelism.sequence_parallel=true"};
+  const auto with = [&](const char* set) {
+    std::vector<std::string> sets = experts;
+    sets.emplace_back(set);
+    return said(sets);
+  };
+  CHECK(with("model.moe.first_dense=7") == "");
+  CHECK(with("model.moe.first_dense=8").find("/model/moe: of 8 layers none is a mixture") == 0);
+  CHECK(with("model.moe.every=9").find("/model/moe: of 8 layers none is a mixture") == 0);
+}
+
 TEST_CASE("layers are dealt evenly, by list, or by balance") {
   CHECK(said({"model.layers=9"}) ==
         "/parallelism/pp: 9 layers are not divisible by 2 stages; state "

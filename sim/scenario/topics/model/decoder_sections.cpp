@@ -105,6 +105,12 @@ void assemble_moe(const MoeSection& section, models::Transformer& stack, Finding
     moe.groups = section.groups;
     moe.top_groups = section.top_groups.value_or(section.groups);
   }
+  if (const std::int64_t first = moe.first_dense + moe.every; first > stack.layers)
+    findings.error("/model/moe",
+                   fmt::format("of {} layers none is a mixture of experts: the first "
+                               "would be layer {}",
+                               stack.layers, first),
+                   "lower first_dense or every, or remove moe");
   if (moe.top_k > moe.experts)
     findings.error("/model/moe/top_k", fmt::format("{} of {} experts", moe.top_k, moe.experts),
                    fmt::format("the most is {}", moe.experts));

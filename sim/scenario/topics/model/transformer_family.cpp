@@ -257,6 +257,9 @@ Transformer assemble_stack(const StackSection& section, Findings& findings) {
                    "learned, rope and none are available");
   if (section.buckets.is_said() && !relative)
     findings.error("/model/position_buckets", "only relative positions have buckets", "remove it");
+  if (section.max_positions && t.positional != models::Positional::learned)
+    findings.warning("/model/max_positions", "means nothing: it has no table of positions",
+                     "remove it, or set positional to \"learned\"");
   if (section.window) t.window = assemble_window(*section.window);
   if (section.moe) assemble_moe(*section.moe, t, findings);
   if (t.latent.used() && (t.biases.qkv || t.biases.proj))
