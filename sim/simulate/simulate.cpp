@@ -25,26 +25,42 @@ bool is_of_preset(const std::string& file, const std::string& configs) {
   return false;
 }
 
+// Where a scenario says the kinds of its GPUs, in the order of topologies::gpu_kinds.
+std::vector<std::string> pointers_of_kinds(const scenario::Scenario& scenario) {
+  std::vector<std::string> pointers;
+  const auto add_server = [&](const std::string& node) {
+    pointers.push_back(node + "/gpu");
+    if (const json::Value* others = json::find(scenario.document, node + "/other_gpus"))
+      for (std::size_t i = 0; i < others->items.size(); ++i)
+        pointers.push_back(fmt::format("{}/other_gpus/{}/gpu", node, i));
+  };
+  add_server("/cluster/node");
+  if (const json::Value* others = json::find(scenario.document, "/cluster/other_nodes"))
+    for (std::size_t i = 0; i < others->items.size(); ++i)
+      add_server(fmt::format("/cluster/other_nodes/{}/node", i));
+  return pointers;
+}
+
 // Shares of the peak that the scenario itself says of types whose laws are not made from them.
 void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
-  constexpr std::string_view kPointer = "/cluster/node/gpu/sustained";
-  const topologies::GpuSpec& gpu = job.cluster.server.gpu;
-  const auto& profile = job.prices.front().profile;
-  for (const models::Dtype dtype : models::kDtypes) {
-    const json::Value* said =
-        json::find(scenario.document, fmt::format("{}/{}", kPointer, name(dtype)));
-    const bool by_preset =
-        said != nullptr && is_of_preset(said->at.position().file, scenario.configs);
-    if (said == nullptr || by_preset || models::peak_of(gpu.sustained, dtype) == 0) continue;
-    if (!profile)
-      job.warnings.push_back(fmt::format("{}/{} changes nothing: datasheets are taken as they are",
-                                         kPointer, name(dtype)));
-    else if (has_fitted_law(*profile, peaks(gpu), dtype))
-      job.warnings.push_back(
-          fmt::format("{}/{} changes nothing: the profile {} has a law of {} products; "
-                      "cluster.calibration takes others",
-                      kPointer, name(dtype), profile->name, name(dtype)));
-  }
+  const std::vector<topologies::GpuKind> kinds = topologies::gpu_kinds(job.cluster);
+  const std::vector<std::string> pointers = pointers_of_kinds(scenario);
+  for (std::size_t kind = 0; kind < std::min(kinds.size(), pointers.size()); ++kind)
+    for (const models::Dtype dtype : models::kDtypes) {
+      const std::string pointer = fmt::format("{}/sustained/{}", pointers[kind], name(dtype));
+      const json::Value* said = json::find(scenario.document, pointer);
+      if (said == nullptr || is_of_preset(said->at.position().file, scenario.configs)) continue;
+      const topologies::GpuSpec& gpu = *kinds[kind].gpu;
+      if (models::peak_of(gpu.sustained, dtype) == 0) continue;
+      const auto& profile = job.prices[kind].profile;
+      if (!profile)
+        job.warnings.push_back(pointer + " changes nothing: datasheets are taken as they are");
+      else if (has_fitted_law(*profile, peaks(gpu), dtype))
+        job.warnings.push_back(
+            fmt::format("{} changes nothing: the profile {} has a law of {} products; "
+                        "cluster.calibration takes others",
+                        pointer, profile->name, name(dtype)));
+    }
 }
 
 }  // namespace

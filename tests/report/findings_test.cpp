@@ -57,6 +57,14 @@ TEST_CASE("ranks that are slower than those of their stage are found, and what t
   CHECK(findings(report).empty());
 }
 
+TEST_CASE("a step is described with the length of its documents where that is less") {
+  StepReport report;
+  report.global_batch = 64, report.sequence_length = 8192;
+  CHECK(describe(report).find("global batch 64 samples of 8192 tokens.") != std::string::npos);
+  report.document_length = 400;
+  CHECK(describe(report).find("of 8192 tokens in documents of 400.") != std::string::npos);
+}
+
 TEST_CASE("a report without any measured share is called uncalibrated") {
   StepReport report;
   CHECK(!is_calibrated(report));

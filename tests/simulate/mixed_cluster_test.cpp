@@ -344,6 +344,22 @@ TEST_CASE("memory is judged by each GPU's own, and the fullest is told") {
         uneven.gpu_shares[1].capacity - uneven.gpu_shares[1].memory);
 }
 
+TEST_CASE("a share of a peak that changes nothing is told of each kind of GPU") {
+  const std::string text = fmt::format("{}, {}", kResnet, R"("cluster": { "nodes": 1, "node": {
+    "preset": "pcie-2x3090", "other_gpus": [{ "at": 1, "gpu": "rtx-4090" }] } })");
+  const auto told = [&](const std::vector<std::string>& sets) {
+    std::string all;
+    for (const std::string& warning : simulate::simulate(scenario_of(text, sets)).report.warnings)
+      if (warning.find("changes nothing") != std::string::npos) all += warning;
+    return all;
+  };
+  CHECK(told({"cluster.node.other_gpus.0.gpu.sustained.bf16=0.5"})
+            .find("/cluster/node/other_gpus/0/gpu/sustained/bf16 changes nothing: the profile") ==
+        0);
+  CHECK(told({"cluster.node.gpu.sustained.bf16=0.5"}) == "");  // which has no profile
+  CHECK(told({}) == "");
+}
+
 TEST_CASE("power and peaks are those of each GPU") {
   const std::string text = fmt::format("{}, {}", kResnet, kTwoCards);
   const scenario::Scenario scenario = scenario_of(

@@ -132,7 +132,10 @@ std::string describe(const StepReport& report) {
     text += fmt::format(", global batch {} sample{}", report.global_batch,
                         report.global_batch == 1 ? "" : "s");
     if (report.is_language && report.sequence_length > 0)
-      text += fmt::format(" of {} tokens", report.sequence_length);
+      text += fmt::format(" of {} tokens{}", report.sequence_length,
+                          report.document_length > 0
+                              ? fmt::format(" in documents of {}", report.document_length)
+                              : "");
   }
   return text + ".";
 }

@@ -136,6 +136,7 @@ struct StepReport {
   std::int64_t parameters = 0;  // of the whole network, adapters included
   std::int64_t trained = 0;     // of these
   std::int64_t global_batch = 0, sequence_length = 0;
+  std::int64_t document_length = 0;  // beyond which no token attends; 0: a sequence is one
   bool is_language = true;  // tokens mean something
 
   bool fits = true;

@@ -48,6 +48,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.parameters += adapter_parameters(job.network, job.recipe.finetune, length);
   report.global_batch = job.recipe.global_batch;
   report.sequence_length = job.recipe.micro_batch.sequence_length;
+  report.document_length = job.recipe.micro_batch.document_length;
   report.is_language = reads_tokens(job.network);
   report.model_flops = step.plan.model_flops.count();
   report.full_square_flops = step.plan.full_square_flops.count();

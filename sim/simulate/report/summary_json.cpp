@@ -374,6 +374,7 @@ void add_scenario(Json& json, const StepReport& report) {
   if (report.trained != report.parameters) json["trained_parameters"] = report.trained;
   json["global_batch"] = report.global_batch;
   json["sequence_length"] = report.is_language ? Json(report.sequence_length) : Json(nullptr);
+  if (report.document_length > 0) json["document_length"] = report.document_length;
 }
 
 void add_rates(Json& json, const StepReport& report) {
