@@ -114,10 +114,11 @@ NamedGpus named_gpus(const std::string& words) {
   const auto [rest, wrong] = std::from_chars(words.data(), end, out.count);
   const bool is_number = wrong != std::errc::invalid_argument &&
                          std::all_of(rest, end, [](char c) { return c == ' '; });
-  if (split != std::string::npos && is_number && (wrong != std::errc() || out.count > kMostGpus))
+  const bool is_large = is_number && (wrong != std::errc() || out.count > kMostGpus);
+  if (split != std::string::npos && is_large && !words.starts_with('-'))
     throw UsageError(
         fmt::format("--gpus: '{}' are more than {}", escape_control(words), kMostGpus));
-  if (split == std::string::npos || !is_number || out.count < 1)
+  if (split == std::string::npos || !is_number || is_large || out.count < 1)
     throw UsageError(fmt::format("--gpus: expected a count and a name, as 8xh100, got '{}'",
                                  escape_control(words)));
   std::string name = words.substr(split + 1);

@@ -121,7 +121,7 @@ ExitCode validate(const ValidateOptions& options, const Context& context) {
                          sets.back().source,
                          sets.back().license,
                          {},
-                         problems.size() - before,
+                         sets.back().wrong > 0 ? sets.back().wrong : problems.size() - before,
                          sets.back().unmeasured});
   }
   const std::vector<Answer> answers = answers_to(sets, options, context.console);

@@ -181,10 +181,15 @@ std::vector<std::string> run_commands(const SearchResult& result, const RunComma
 }
 
 std::string_view advice(const SearchResult::Nearest& nearest) {
-  return nearest.fits
-             ? "It is the shortest of those that may fit; run says what its step waits for."
-             : "Its ways to fit are what run says; axes of recomputation, sharding and "
-               "degrees take less memory.";
+  switch (nearest.need) {
+    case SearchResult::Need::simulated_time:
+      return "It is the shortest that was simulated and fits; run says what its step waits for.";
+    case SearchResult::Need::time:
+      return "No step is shorter, of what may fit; run says whether it does and what it waits for.";
+    case SearchResult::Need::memory: break;
+  }
+  return "Its ways to fit are what run says; axes of recomputation, sharding and degrees take less "
+         "memory.";
 }
 
 std::string search_text(const SearchResult& result, const RunCommand& run) {

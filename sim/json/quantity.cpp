@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -108,11 +109,15 @@ std::string plain_rate(std::string_view unit) {
   return plain;
 }
 
-// Whether a bandwidth in an unknown unit is one in a known one, as b is a bit and B a byte, but
-// where no letter is a capital.
+// Whether a bandwidth in an unknown unit is one in a known one, as b is a bit and B a byte; where
+// all letters are small, or all are capitals, they say nothing.
 bool is_meant(std::string_view unit, std::string_view known) {
   if (plain_rate(unit) != plain_rate(known)) return false;
-  if (unit == lower(unit) || plain_rate(unit).find("bit") != std::string::npos) return true;
+  const std::string small = lower(unit);
+  const bool mixed = unit != small && std::any_of(unit.begin(), unit.end(),
+                                                  [](char c) { return c >= 'a' && c <= 'z'; });
+  // Of "bit/s" and "GiB/s" there is one.
+  if (!mixed || small.find("it/") != small.npos || small.find("ib/") != small.npos) return true;
   return (unit.find('B') != unit.npos) == (known.find('B') != known.npos);
 }
 
@@ -130,13 +135,18 @@ std::string unit_problem(std::string_view number, std::string_view unit,
           "1024); write one",
           number, unit);
   }
+  const bool is_rate = dimension.what == kBandwidth.what;
+  // "gbps" is Gbps, although "gb/s" may be either.
+  const bool is_written = std::any_of(
+      dimension.units.begin(), dimension.units.end(),
+      [&](const Unit& known) { return lower(known.name) == unit && unit.ends_with("ps"); });
   std::string same_letters;
   for (const Unit& known : dimension.units) {
-    if (dimension.what == kBandwidth.what ? !is_meant(unit, known.name)
-                                          : lower(known.name) != lower(unit))
-      continue;
-    same_letters +=
-        fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
+    const bool is_like =
+        is_rate && !is_written ? is_meant(unit, known.name) : lower(known.name) == lower(unit);
+    if (is_like)
+      same_letters +=
+          fmt::format("{}\"{}{}\"", same_letters.empty() ? "" : " or ", number, known.name);
   }
   if (!same_letters.empty())
     return fmt::format("\"{}\" is not a unit (capitals count); write {}", unit, same_letters);

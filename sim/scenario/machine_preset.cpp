@@ -78,6 +78,10 @@ Machine machine_of_file(const std::string& configs, const std::string& path, int
   Value file = json::parse_file(path, found);
   if (!found.empty()) throw ScenarioError(std::move(found));
   Value whole = Value::object();
+  if (const Value* base = file.find("extends"))
+    throw ScenarioError(
+        {{Severity::error, base->at.position(), "/extends", "a machine is read from one file",
+          "name that of the cluster or the server"}});
   if (const Value* stated = file.find("cluster")) {
     whole.set("cluster", *stated);
   } else {
@@ -88,7 +92,13 @@ Machine machine_of_file(const std::string& configs, const std::string& path, int
   }
   spell_out_names(whole);
   Value& cluster = *whole.find("cluster");
-  if (servers > 0) cluster.set("nodes", Value::of(std::int64_t{servers}));
+  if (servers > 0 && cluster.is(json::Kind::object)) {
+    if (const Value* others = cluster.find("other_nodes"))
+      throw ScenarioError(
+          {{Severity::error, others->at.position(), "/cluster/other_nodes",
+            "servers of several kinds have numbers of their own", "leave --servers out"}});
+    cluster.set("nodes", Value::of(std::int64_t{servers}));
+  }
   return machine_of(std::move(cluster), configs, path);
 }
 

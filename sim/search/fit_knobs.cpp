@@ -294,11 +294,19 @@ bool runs_flash_attention(std::string_view compute_capability) {
 
 std::string untried_knobs(const Scenario& scenario) {
   const topologies::ClusterSpec& cluster = scenario.cluster;
-  bool unstated = false;
-  for (int kind = 0; kind < cluster.kinds(); ++kind)
-    unstated = unstated || cluster.server_of_kind(kind).host_memory_bandwidth.count() == 0;
-  if (!unstated || scenario.recipe.forward_only || offload_optimizer(scenario).empty()) return {};
-  return "Not tried: the optimizer on the host; state the servers' host/memory_bandwidth.";
+  if (cluster.kinds() > 1 || cluster.server.host_memory_bandwidth.count() > 0) return {};
+  Value patch = Value::object();
+  for (const Edits& edits : offload_optimizer(scenario))
+    for (const Edit& edit : edits)
+      json::set(patch, edit.pointer, edit.value);
+  if (patch.members.empty()) return {};
+  json::set(patch, "/cluster/node/host/memory_bandwidth", Value::of("200GB/s"));
+  const bool only_that = with_patch(scenario, patch).has_value();
+  json::set(patch, "/cluster/node/host/pcie_bandwidth", Value::of("25GB/s"));
+  if (!only_that && !with_patch(scenario, patch)) return {};
+  return only_that
+             ? "Not tried: the optimizer on the host; state the servers' host/memory_bandwidth."
+             : "Not tried: the optimizer on the host; state host/memory_bandwidth, pcie_bandwidth.";
 }
 
 std::span<const FitKnob> fit_knobs() {

@@ -198,6 +198,7 @@ void Judge::simulate(Trial& trial) const {
     trial.verdict = Verdict::unwanted;
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));
     trial.least_step = result.step;
+    trial.is_simulated = true;
     return;
   }
   if (wants_energy && !report.energy) {

@@ -148,10 +148,12 @@ namespace {
 std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials,
                                              const scenario::SearchSpec& spec, const Space& space) {
   const Trial *leanest = nullptr, *shortest = nullptr;
+  const auto order = [](const Trial& trial) {
+    return std::pair(!trial.is_simulated, trial.least_step);
+  };
   for (const Trial& trial : trials) {
     const bool too_long = trial.verdict == Verdict::unwanted && trial.least_step > Duration(0);
-    if (too_long && (shortest == nullptr || trial.least_step < shortest->least_step))
-      shortest = &trial;
+    if (too_long && (shortest == nullptr || order(trial) < order(*shortest))) shortest = &trial;
     if (trial.verdict == Verdict::does_not_fit &&
         (leanest == nullptr || trial.least_memory < leanest->least_memory))
       leanest = &trial;
@@ -162,11 +164,11 @@ std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials,
   if (shortest != nullptr)
     return SearchResult::Nearest{
         sets(*shortest),
-        fmt::format("a step takes at least {}, and may take {}", to_text(shortest->least_step),
-                    to_text(spec.step_time.value_or(Duration(0)))),
-        true};
+        fmt::format("a step takes {}{}, and may take {}", shortest->is_simulated ? "" : "at least ",
+                    to_text(shortest->least_step), to_text(spec.step_time.value_or(Duration(0)))),
+        shortest->is_simulated ? SearchResult::Need::simulated_time : SearchResult::Need::time};
   if (leanest == nullptr) return std::nullopt;
-  return SearchResult::Nearest{sets(*leanest), leanest->why, false};
+  return SearchResult::Nearest{sets(*leanest), leanest->why, SearchResult::Need::memory};
 }
 
 }  // namespace
@@ -246,7 +248,8 @@ Value json_of(const SearchResult& result) {
     Value& row = out.set("nearest", Value::object());
     row.set("set", json_of(result.nearest->sets));
     row.set("why", Value::of(result.nearest->why));
-    row.set("fits", Value::of(result.nearest->fits));
+    row.set("fits", result.nearest->need == SearchResult::Need::simulated_time ? Value::of(true)
+                                                                               : Value::null());
   }
   Value& lost = out.set("others", Value::object());
   lost.set("invalid", number(result.invalid));

@@ -31,12 +31,13 @@ struct SearchResult {
   std::vector<std::string> axes;  // keys
   std::uint64_t configurations = 0, simulated = 0;
   std::vector<RankedTrial> best;  // of two objectives the Pareto front
-  // Where there is no best: of what fits and takes too long that which must take the least, else
-  // of what does not fit that which must hold the least.
+  // Where there is no best: of what was simulated, fits and takes too long the shortest; else of
+  // what may fit that which must take the least; else that which must hold the least.
+  enum class Need { simulated_time, time, memory };
   struct Nearest {
     std::vector<std::string> sets;
     std::string why;
-    bool fits = false;
+    Need need = Need::memory;
   };
   std::optional<Nearest> nearest;
   // Of all that are not the best; each list the largest first.

@@ -73,10 +73,15 @@ bool is_out_of_memory(std::string outcome) {
   return has_word(outcome, "oom") || has_word(outcome, "out of memory");
 }
 
-// What a name that means nothing is a slip of; empty: of nothing.
+// What a name that means nothing is a slip of, by a letter or two; empty: of nothing.
 std::string_view slip_of(std::string_view name, std::span<const std::string_view> known) {
-  if (std::find(known.begin(), known.end(), name) != known.end()) return {};
-  return find_nearest(name, known).value_or(std::string_view());
+  constexpr int kSlip = 2;
+  const bool is_known = std::any_of(known.begin(), known.end(), [&](std::string_view own) {
+    return own == name || name.starts_with(std::string(own) + "_");
+  });
+  if (is_known) return {};
+  const std::string_view near = find_nearest(name, known).value_or(std::string_view());
+  return edit_distance(name, near) <= kSlip ? near : std::string_view();
 }
 
 std::vector<std::string_view> metric_names() {
@@ -109,7 +114,7 @@ class RecordReader {
     record_.group = text_of(value_, "group");
     std::string outcome = text_of(value_, "outcome");
     read_metrics(outcome);
-    if (outcome.starts_with("failed")) {
+    if (outcome.starts_with("failed") && !is_wrong_) {
       ++unmeasured;
       return std::nullopt;
     }
@@ -185,10 +190,11 @@ class RecordReader {
       wrong(metric, below + "/name", fmt::format("no metric is called \"{}\"", name),
             fmt::format("write \"{}\", or another name", meant));
     if (std::find(kStepTimes.begin(), kStepTimes.end(), name) != kStepTimes.end()) {
-      if (record_.seconds)
-        wrong(metric, below, "is a second time of the step", "write a record for each measurement");
-      else
+      if (!record_.seconds)
         record_.seconds = amount(metric, below, kTimes);
+      else if (name == time_)  // of two names for it the first counts
+        wrong(metric, below, "is a second time of the step", "write a record for each measurement");
+      if (time_.empty()) time_ = name;
     }
     const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
                                      [&](const MemoryMetric& known) { return known.name == name; });
@@ -220,6 +226,7 @@ class RecordReader {
   const Value& value_;
   std::vector<Diagnostic>& found_;
   Record record_;
+  std::string time_;  // the metric that says how long a step took
   bool is_wrong_ = false;
 };
 
@@ -227,12 +234,15 @@ void read_list(const Value& records, RecordSet& set, std::vector<Diagnostic>& fo
   std::map<std::string, std::size_t> named;  // which has a name first
   for (std::size_t i = 0; i < records.items.size(); ++i) {
     RecordReader reader(records.items[i], fmt::format("/records/{}", i), found);
+    const std::size_t unmeasured = set.unmeasured;
     std::optional<Record> record = reader.read(set.unmeasured);
+    if (!record && set.unmeasured == unmeasured) ++set.wrong;
     if (!record) continue;
     if (const auto [first, is_new] = named.emplace(record->name, i); !is_new) {
       found.push_back({Severity::error, record->at, record->pointer + "/id",
                        fmt::format("\"{}\" is record {} already", record->name, first->second),
                        "give each a name of its own"});
+      ++set.wrong;
       continue;
     }
     set.records.push_back(std::move(*record));
@@ -280,6 +290,7 @@ void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic
     const Value& variant = variants.items[i];
     const std::string pointer = fmt::format("/variants/{}", i);
     std::optional<Record> record = measured_of(variant, pointer, found);
+    if (!record) ++set.wrong;
     if (!record) continue;
     const auto same = std::find_if(set.records.begin(), set.records.end(),
                                    [&](const Record& other) { return other.name == record->name; });
@@ -287,6 +298,7 @@ void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic
       found.push_back({Severity::error, record->at, pointer + "/with/references",
                        fmt::format("\"{}\" has another value in an earlier variant", record->name),
                        "variants of one label are one measured step"});
+      ++set.wrong;
       continue;
     }
     Record& row = same != set.records.end() ? *same : set.records.emplace_back(std::move(*record));

@@ -46,6 +46,7 @@ struct RecordSet {
   std::string base_pointer;  // at which it stands in the file
   std::vector<Record> records;
   std::size_t unmeasured = 0;  // records that say that nothing was measured
+  std::size_t wrong = 0;       // records that are left out, each for one mistake or more
 };
 
 // The records of a file. What is wrong, and with it the record, is left out and told in `found`.

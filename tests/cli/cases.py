@@ -130,6 +130,12 @@ def collectives_of_files(folder):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
         require_equal(json.loads(expect(0, *words, name, cwd=folder)[0])["rows"], known, name)
+    for wrong, part in (("dgx-h100", "expected an object"), (7, "expected an object"),
+                        ({"node": "dgx-h100", "nodes": 1, "other_nodes": []}, "leave --servers out")):
+        with open(os.path.join(folder, "wrong.json"), "w", encoding="utf-8") as file:
+            json.dump({"cluster": wrong}, file)
+        _, err = expect(3, *words, "wrong.json", cwd=folder)
+        require(err.startswith("wrong.json:1:") and part in err, err)
     _, err = expect(3, *words, "gone.json", cwd=folder)
     require("gone.json: error: cannot be read" in err, err)
     _, err = expect(3, *words, "pcie-2x4090")
@@ -216,7 +222,7 @@ def says_ways_to_fit(folder):
     require("ways to fit" not in out and "--set" not in out, out)
     out, _ = expect(1, "run", SMALL, *variant, *tight, "--json")
     result = json.loads(out)
-    not_tried = "Not tried: the optimizer on the host; state the servers' host/memory_bandwidth."
+    not_tried = "Not tried: the optimizer on the host; state host/memory_bandwidth, pcie_bandwidth."
     require_equal(result["ways_not_tried"], not_tried, "what the servers do not state")
     host = ("--set", "cluster.node.host.memory_bandwidth=200GB/s", "--set", "cluster.node.host.pcie_bandwidth=12GB/s")
     stated, _ = expect(1, "run", SMALL, *variant, *tight, *host, "--json")

@@ -79,7 +79,12 @@ def search_where_all_take_too_long(folder):
     found = json.loads(expect(1, "search", path, "--json", "-q", cwd=folder)[0])
     nearest = next(line for line in lines if line.get("set") == found["nearest"]["set"])
     require_equal(nearest["least_step_ps"], least, "the nearest")
-    require(found["nearest"]["fits"], found["nearest"])
+    require_equal(found["nearest"]["fits"], None, "what a bound alone says of fitting")
+    # One that no bound leaves out is simulated, and it is known to fit.
+    best = json.loads(expect(0, "search", written(folder), "--json", "-q")[0])["best"][0]
+    path = written(folder, constraints={"step_time": f"{best['step_time_s'] * 0.999999 * 1e9:.0f}ns"})
+    found = json.loads(expect(1, "search", path, "--json", "-q")[0])["nearest"]
+    require_equal((found["set"], found["fits"]), (best["set"], True), "the shortest that fits")
 
 
 @case

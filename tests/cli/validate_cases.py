@@ -118,10 +118,12 @@ def names_bad_records(folder):
             {"id": "bare", "metrics": [seconds(1)]}, {"id": "silent", "scenario": {}}, 7,
             record("not run", 1, outcome="failed: no GPU"), record("good", 2), record("slip", 1, outcme="oom"),
             record("twice", 1, metrics=[seconds(1), seconds(2)]), {"id": "crash", "scenario": {}, "outcome": "crashed"},
-            record("typo", 1, metrics=[{"name": "reserved_memry", "value": 1, "unit": "GiB"}])]
+            record("typo", 1, metrics=[{"name": "reserved_memry", "value": 1, "unit": "GiB"}], groop="and another"),
+            record("spread", step, metrics=[seconds(step), {"name": "iteration_time", "value": 9, "unit": "s"},
+                                            {"name": "step_time_std", "value": 0.1, "unit": "s"}])]
     rows[1]["metrics"][0]["unit"] = "ks"
     result, err = validate(folder, rows, code=3)
-    require_equal([row["record"] for row in result["records"]], ["good"], "rows")
+    require_equal([row["record"] for row in result["records"]], ["good", "spread"], "rows")
     require_equal((result["left_out"], result["unmeasured"]), (10, 1), "left out")
     for words in (r"/records/1/metrics/0/unit: unknown unit \"ks\"; one of s, ms, us",
                   r"/scenario/training/global_batch: of \"wrong\": 16 is not divisible by micro_batch 3",

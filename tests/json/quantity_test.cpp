@@ -49,6 +49,12 @@ TEST_CASE("a wrong unit is answered with the right one") {
         "\"80G\" may be \"80GB\" (powers of 1000) or \"80GiB\" (powers of 1024); write one");
   CHECK(parse_bandwidth("50gb/s").problem ==
         "\"gb/s\" is not a unit (capitals count); write \"50GB/s\" or \"50Gbps\"");
+  CHECK(parse_bandwidth("50Gib/s").problem ==
+        "\"Gib/s\" is not a unit (capitals count); write \"50GiB/s\"");
+  CHECK(parse_bandwidth("50gbps").problem ==
+        "\"gbps\" is not a unit (capitals count); write \"50Gbps\"");
+  CHECK(parse_bandwidth("50GBPS").problem ==
+        "\"GBPS\" is not a unit (capitals count); write \"50GB/s\" or \"50Gbps\"");
   CHECK(parse_bandwidth("400Gb/s").problem ==
         "\"Gb/s\" is not a unit (capitals count); write \"400Gbps\"");
   CHECK(parse_bandwidth("50GBps").problem ==

@@ -177,7 +177,7 @@ class Sketcher {
     if (sums_in_passes())
       at(MemoryKind::gradients) = kept.gradients;
     else if (trains() && dense_.gradient_shards > 1)
-      add(MemoryKind::gradients, sums_whole() ? parameters : all.largest, summed);
+      add(MemoryKind::gradients, all.largest, summed);
     // Of what is offloaded a layer is on its way beside the one in work.
     at(MemoryKind::activations) +=
         recipe().offload.activations
@@ -188,13 +188,12 @@ class Sketcher {
     return bytes;
   }
 
-  // Micro-batches' gradients are summed before they are divided.
-  bool sums_whole() const {
+  // Micro-batches' gradients are summed whole, those of a part from its first backward pass on, and
+  // divided behind its last: FSDP's.
+  bool sums_in_passes() const {
     return trains() && dense_.gradient_shards > 1 && !dense_.each_microbatch &&
            shape_.microbatches > 1;
   }
-  // Those of a part are there from its first backward on, and divided behind its last.
-  bool sums_in_passes() const { return sums_whole() && dense_.layer_units; }
 
   struct Kept {
     double activations = 0, logits = 0, gradients = 0;
@@ -205,22 +204,25 @@ class Sketcher {
     const std::vector<schedule::Slot>& order = (*orders_)[static_cast<std::size_t>(stage)];
     std::vector<int> backwards = sums_in_passes() ? backwards_of(order) : std::vector<int>();
     std::vector<bool> begun(backwards.size());
+    bool has_embedding = false;
+    for (int number = 0; number < parts(shape_); ++number)
+      has_embedding = has_embedding || &part_of(stage, number) == &parts_.front();
     for (const schedule::Slot& slot : order) {
       const auto number = static_cast<std::size_t>(schedule::part(shape_, slot));
       const PartSketch& part = part_of(stage, static_cast<int>(number));
       const bool forward = slot.pass == schedule::Pass::forward;
       if (!forward && !ends_backward(slot.pass)) continue;
-      const bool sums = !forward && !backwards.empty();
-      if (sums && !begun[number]) {
+      const bool is_summed = !forward && !backwards.empty();
+      if (is_summed && !begun[number]) {
         begun[number] = true;
-        now.gradients += summed(part);
+        now.gradients += sums(part, has_embedding, true);
         if (now.all() > most.all()) most = now;
       }
       const double sign = forward ? 1 : -1;
       now.activations += sign * static_cast<double>(part.kept.count());
       now.logits += sign * static_cast<double>(part.logits.count());
-      if (sums && --backwards[number] == 0)
-        now.gradients -= summed(part) * (1 - 1.0 / dense_.gradient_shards);
+      if (is_summed && --backwards[number] == 0)
+        now.gradients -= sums(part, has_embedding, true) - sums(part, has_embedding, false);
       if (now.all() > most.all()) most = now;
       if (!trains()) now = {};
     }
@@ -234,9 +236,15 @@ class Sketcher {
         ++count[static_cast<std::size_t>(schedule::part(shape_, slot))];
     return count;
   }
-  double summed(const PartSketch& part) const {
-    return static_cast<double>(
-        ((part.parameters + part.experts) * size_of(recipe().precision.gradients)).count());
+  // Of a part's gradients: `whole` or what stays of them on the GPU, where they are divided. A tied
+  // matrix is that of the embedding where a stage has both.
+  double sums(const PartSketch& part, bool has_embedding, bool whole) const {
+    const auto dense = static_cast<double>(part.parameters - (has_embedding ? part.tied : 0)),
+               experts = static_cast<double>(part.experts),
+               bytes = static_cast<double>(size_of(recipe().precision.gradients).count());
+    if (whole) return (dense + experts) * bytes;
+    if (recipe().offload.optimizer != recipe::OffloadTo::none) return 0;
+    return (dense / dense_.gradient_shards + experts / experts_.gradient_shards) * bytes;
   }
 
   void keep_fuller(const std::array<double, plan::kMemoryKinds>& bytes, JobSketch& sketch) const {
