@@ -230,11 +230,12 @@ std::string slow_text(const SlowRanks& slow, double share) {
   const bool one = slow.of->count == 1;
   return fmt::format(
       "Slow rank{}: {} compute{} {} longer than the middle rank of the same stage, {} of the "
-      "step; ranks that share work with {} wait.",
+      "step, as {} slower or {} more to do.",
       one ? "" : "s",
       one ? fmt::format("rank {}", slow.of->rank)
           : fmt::format("{} ranks like rank {}", slow.of->count, slow.of->rank),
-      one ? "s" : "", to_text(slow.late), percent_text(share), one ? "it" : "them");
+      one ? "s" : "", to_text(slow.late), percent_text(share), one ? "it is" : "they are",
+      one ? "has" : "have");
 }
 
 }  // namespace
