@@ -115,13 +115,12 @@ ExitCode validate(const ValidateOptions& options, const Context& context) {
   std::vector<Diagnostic> problems;
   std::vector<validation::PredictedSet> predicted;
   for (const std::string& file : files) {
-    const std::size_t before = problems.size();
     sets.push_back(validation::read_records(file, options.root, problems));
     predicted.push_back({sets.back().name,
                          sets.back().source,
                          sets.back().license,
                          {},
-                         sets.back().wrong > 0 ? sets.back().wrong : problems.size() - before,
+                         sets.back().wrong,
                          sets.back().unmeasured});
   }
   const std::vector<Answer> answers = answers_to(sets, options, context.console);

@@ -151,6 +151,9 @@ struct Machine {
   std::vector<ProfileChoice> profiles;  // by topologies::gpu_kinds
 };
 
+// Where a scenario says its kinds of GPUs, by topologies::gpu_kinds.
+std::vector<std::string> gpu_pointers(const topologies::ClusterSpec& cluster);
+
 // A cluster preset, or servers of a server preset behind one ideal switch. `servers`: how many of
 // them; 0: as many as the cluster has, or one. Nothing if neither has the name. Throws
 // ScenarioError if the preset is wrong.

@@ -103,14 +103,12 @@ std::optional<Trial> trial_of(const Value& line) {
   trial.least = numbers_of(line.find("least"));
   trial.least_memory = Bytes(integer(line, "least_memory_bytes").value_or(0));
   trial.least_step = Duration(integer(line, "least_step_ps").value_or(0));
-  trial.is_simulated = line.find("step_ps") != nullptr;
-  if (trial.is_simulated) trial.least_step = Duration(integer(line, "step_ps").value_or(0));
   trial.causes = numbers_of(line.find("causes_s"));
   trial.result = result_of(line.find("result"));
   trial.objectives = numbers_of(line.find("objectives"));
   if (trial.verdict == Verdict::simulated && (!trial.result || trial.objectives.empty()))
     return std::nullopt;
-  if (trial.verdict == Verdict::unwanted && trial.least_memory > Bytes(0) &&
+  if (trial.verdict == Verdict::unwanted && trial.least_memory > Bytes(0) && !trial.result &&
       trial.least_step == Duration(0))
     return std::nullopt;  // of a version that did not say how long it is
   return trial;
@@ -210,7 +208,7 @@ std::string to_line(const Trial& trial, const Space& space) {
   if (trial.least_memory > Bytes(0))
     line.set("least_memory_bytes", Value::of(trial.least_memory.count()));
   if (trial.least_step > Duration(0))
-    line.set(trial.is_simulated ? "step_ps" : "least_step_ps", Value::of(trial.least_step.count()));
+    line.set("least_step_ps", Value::of(trial.least_step.count()));
   if (!trial.causes.empty()) line.set("causes_s", numbers(trial.causes));
   if (!trial.objectives.empty()) line.set("objectives", numbers(trial.objectives));
   if (trial.result) {

@@ -197,8 +197,7 @@ void Judge::simulate(Trial& trial) const {
   if (spec_.step_time && result.step > *spec_.step_time) {
     trial.verdict = Verdict::unwanted;
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));
-    trial.least_step = result.step;
-    trial.is_simulated = true;
+    trial.result = result;
     return;
   }
   if (wants_energy && !report.energy) {

@@ -148,11 +148,12 @@ namespace {
 std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials,
                                              const scenario::SearchSpec& spec, const Space& space) {
   const Trial *leanest = nullptr, *shortest = nullptr;
-  const auto order = [](const Trial& trial) {
-    return std::pair(!trial.is_simulated, trial.least_step);
+  const auto step = [](const Trial& trial) {
+    return trial.result ? trial.result->step : trial.least_step;
   };
+  const auto order = [&](const Trial& trial) { return std::pair(!trial.result, step(trial)); };
   for (const Trial& trial : trials) {
-    const bool too_long = trial.verdict == Verdict::unwanted && trial.least_step > Duration(0);
+    const bool too_long = trial.verdict == Verdict::unwanted && step(trial) > Duration(0);
     if (too_long && (shortest == nullptr || order(trial) < order(*shortest))) shortest = &trial;
     if (trial.verdict == Verdict::does_not_fit &&
         (leanest == nullptr || trial.least_memory < leanest->least_memory))
@@ -164,9 +165,9 @@ std::optional<SearchResult::Nearest> nearest(const std::vector<Trial>& trials,
   if (shortest != nullptr)
     return SearchResult::Nearest{
         sets(*shortest),
-        fmt::format("a step takes {}{}, and may take {}", shortest->is_simulated ? "" : "at least ",
-                    to_text(shortest->least_step), to_text(spec.step_time.value_or(Duration(0)))),
-        shortest->is_simulated ? SearchResult::Need::simulated_time : SearchResult::Need::time};
+        fmt::format("a step takes {}{}, and may take {}", shortest->result ? "" : "at least ",
+                    to_text(step(*shortest)), to_text(spec.step_time.value_or(Duration(0)))),
+        shortest->result ? SearchResult::Need::simulated_time : SearchResult::Need::time};
   if (leanest == nullptr) return std::nullopt;
   return SearchResult::Nearest{sets(*leanest), leanest->why, SearchResult::Need::memory};
 }

@@ -37,10 +37,7 @@ struct Trial {
   std::string why;            // words; of a verdict other than slower and simulated
   std::vector<double> least;  // by objective: no less is possible; empty: not told
   Bytes least_memory{};       // the same of what a GPU holds
-  // The same of its step, where that is longer than it may be, and whether it was simulated and
-  // fits, or only may.
-  Duration least_step{};
-  bool is_simulated = false;
+  Duration least_step{};      // the same of its step, where that is longer than it may be
   // Seconds of the bound by cause: what no step of the configuration can avoid.
   std::vector<double> causes;
   std::optional<TrialResult> result{};

@@ -25,27 +25,11 @@ bool is_of_preset(const std::string& file, const std::string& configs) {
   return false;
 }
 
-// Where a scenario says the kinds of its GPUs, in the order of topologies::gpu_kinds.
-std::vector<std::string> pointers_of_kinds(const scenario::Scenario& scenario) {
-  std::vector<std::string> pointers;
-  const auto add_server = [&](const std::string& node) {
-    pointers.push_back(node + "/gpu");
-    if (const json::Value* others = json::find(scenario.document, node + "/other_gpus"))
-      for (std::size_t i = 0; i < others->items.size(); ++i)
-        pointers.push_back(fmt::format("{}/other_gpus/{}/gpu", node, i));
-  };
-  add_server("/cluster/node");
-  if (const json::Value* others = json::find(scenario.document, "/cluster/other_nodes"))
-    for (std::size_t i = 0; i < others->items.size(); ++i)
-      add_server(fmt::format("/cluster/other_nodes/{}/node", i));
-  return pointers;
-}
-
 // Shares of the peak that the scenario itself says of types whose laws are not made from them.
 void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
   const std::vector<topologies::GpuKind> kinds = topologies::gpu_kinds(job.cluster);
-  const std::vector<std::string> pointers = pointers_of_kinds(scenario);
-  for (std::size_t kind = 0; kind < std::min(kinds.size(), pointers.size()); ++kind)
+  const std::vector<std::string> pointers = scenario::gpu_pointers(job.cluster);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
     for (const models::Dtype dtype : models::kDtypes) {
       const std::string pointer = fmt::format("{}/sustained/{}", pointers[kind], name(dtype));
       const json::Value* said = json::find(scenario.document, pointer);

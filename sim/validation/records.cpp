@@ -308,10 +308,8 @@ void read_variants(const Value& variants, RecordSet& set, std::vector<Diagnostic
   }
 }
 
-}  // namespace
-
-RecordSet read_records(const std::string& path, const std::string& root,
-                       std::vector<Diagnostic>& found) {
+RecordSet read_file(const std::string& path, const std::string& root,
+                    std::vector<Diagnostic>& found) {
   RecordSet set;
   set.name = std::filesystem::path(path).stem().string();
   set.file = path;
@@ -350,6 +348,16 @@ RecordSet read_records(const std::string& path, const std::string& root,
                      "holds no records",
                      R"(expected {"records": [...]}, or a scenario with variants)"});
   }
+  return set;
+}
+
+}  // namespace
+
+RecordSet read_records(const std::string& path, const std::string& root,
+                       std::vector<Diagnostic>& found) {
+  const std::size_t before = found.size();
+  RecordSet set = read_file(path, root, found);
+  if (set.records.empty() && set.wrong == 0) set.wrong = found.size() - before;
   return set;
 }
 

@@ -46,7 +46,9 @@ struct RecordSet {
   std::string base_pointer;  // at which it stands in the file
   std::vector<Record> records;
   std::size_t unmeasured = 0;  // records that say that nothing was measured
-  std::size_t wrong = 0;       // records that are left out, each for one mistake or more
+  // Records that are left out, each for one mistake or more; of a file that cannot be read all
+  // mistakes.
+  std::size_t wrong = 0;
 };
 
 // The records of a file. What is wrong, and with it the record, is left out and told in `found`.

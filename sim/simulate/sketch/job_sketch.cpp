@@ -108,16 +108,18 @@ class Sketcher {
     return parts_[static_cast<std::size_t>(virtual_stage(shape_, seat))];
   }
 
+  bool has_embedding(int stage) const {
+    for (int number = 0; number < parts(shape_); ++number)
+      if (&part_of(stage, number) == &parts_.front()) return true;
+    return false;
+  }
+
   // All that a stage has, one embedding for both ends of the network.
   PartSketch whole(int stage) const {
     PartSketch all;
-    bool has_first = false;
-    for (int number = 0; number < parts(shape_); ++number) {
-      const PartSketch& part = part_of(stage, number);
-      has_first = has_first || &part == &parts_.front();
-      all.add(part);
-    }
-    if (has_first) all.parameters -= all.tied;
+    for (int number = 0; number < parts(shape_); ++number)
+      all.add(part_of(stage, number));
+    if (has_embedding(stage)) all.parameters -= all.tied;
     return all;
   }
 
@@ -204,9 +206,7 @@ class Sketcher {
     const std::vector<schedule::Slot>& order = (*orders_)[static_cast<std::size_t>(stage)];
     std::vector<int> backwards = sums_in_passes() ? backwards_of(order) : std::vector<int>();
     std::vector<bool> begun(backwards.size());
-    bool has_embedding = false;
-    for (int number = 0; number < parts(shape_); ++number)
-      has_embedding = has_embedding || &part_of(stage, number) == &parts_.front();
+    const bool embeds = has_embedding(stage);
     for (const schedule::Slot& slot : order) {
       const auto number = static_cast<std::size_t>(schedule::part(shape_, slot));
       const PartSketch& part = part_of(stage, static_cast<int>(number));
@@ -215,14 +215,14 @@ class Sketcher {
       const bool is_summed = !forward && !backwards.empty();
       if (is_summed && !begun[number]) {
         begun[number] = true;
-        now.gradients += sums(part, has_embedding, true);
+        now.gradients += sums(part, embeds, true);
         if (now.all() > most.all()) most = now;
       }
       const double sign = forward ? 1 : -1;
       now.activations += sign * static_cast<double>(part.kept.count());
       now.logits += sign * static_cast<double>(part.logits.count());
       if (is_summed && --backwards[number] == 0)
-        now.gradients -= sums(part, has_embedding, true) - sums(part, has_embedding, false);
+        now.gradients -= sums(part, embeds, true) - sums(part, embeds, false);
       if (now.all() > most.all()) most = now;
       if (!trains()) now = {};
     }
@@ -238,8 +238,8 @@ class Sketcher {
   }
   // Of a part's gradients: `whole` or what stays of them on the GPU, where they are divided. A tied
   // matrix is that of the embedding where a stage has both.
-  double sums(const PartSketch& part, bool has_embedding, bool whole) const {
-    const auto dense = static_cast<double>(part.parameters - (has_embedding ? part.tied : 0)),
+  double sums(const PartSketch& part, bool embeds, bool whole) const {
+    const auto dense = static_cast<double>(part.parameters - (embeds ? part.tied : 0)),
                experts = static_cast<double>(part.experts),
                bytes = static_cast<double>(size_of(recipe().precision.gradients).count());
     if (whole) return (dense + experts) * bytes;

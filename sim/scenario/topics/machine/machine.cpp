@@ -133,6 +133,16 @@ std::string node_pointer(int kind) {
   return kind == 0 ? "/cluster/node" : fmt::format("/cluster/other_nodes/{}/node", kind - 1);
 }
 
+std::vector<std::string> gpu_pointers(const topologies::ClusterSpec& cluster) {
+  std::vector<std::string> pointers;
+  for (int kind = 0; kind < cluster.kinds(); ++kind) {
+    pointers.push_back(node_pointer(kind) + "/gpu");
+    for (std::size_t i = 0; i < cluster.server_of_kind(kind).other_gpus.size(); ++i)
+      pointers.push_back(fmt::format("{}/other_gpus/{}/gpu", node_pointer(kind), i));
+  }
+  return pointers;
+}
+
 namespace {
 
 // The most that any tier is oversubscribed; of a dragonfly the NICs of a group over its cables to
