@@ -44,10 +44,6 @@ std::optional<Machine> read_machine(Value cluster, const std::string& configs,
   return wrong ? std::nullopt : std::optional<Machine>(std::move(machine));
 }
 
-}  // namespace
-
-namespace {
-
 // What stands in no file is of the name that was asked for.
 Machine machine_of(Value cluster, const std::string& configs, const std::string& name) {
   std::vector<Diagnostic> found;
