@@ -3,10 +3,12 @@
 //   Families of shapes are (n, k): a weight matrix of a network. A family and its neighbours are
 //   either fitted or held out, so that the held-out error is that of a network not measured yet.
 //   Of fitted families with many m some are held out too: an own row, of other batch sizes.
+//   Products whose rows begin at no multiples of 16 bytes have shares of the law of all others.
 //   Source: docs/cost-gemm.md.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <tuple>
@@ -21,9 +23,18 @@ constexpr double kFamilyDistance = 0.15;
 // A law of four constants; with fewer shapes it would follow their noise.
 constexpr std::size_t kFewestShapes = 8;
 constexpr std::size_t kFewestBatches = 3;
+constexpr std::size_t kFewestUnaligned = 3;  // of one alignment
+constexpr std::int64_t kAligned = 16;
+constexpr std::array<std::int64_t, 3> kUnaligned = {8, 4, 2};
 
 Coordinates family(const models::Gemm& shape) {
   return {std::log(static_cast<double>(shape.n)), std::log(static_cast<double>(shape.k))};
+}
+
+// CUDA cores do not mind where rows begin.
+std::int64_t alignment_of(const models::Gemm& shape) {
+  if (shape.dtype == models::Dtype::fp32) return kAligned;
+  return std::max(models::row_alignment(shape), kUnaligned.back());
 }
 
 LawTask task_of(std::vector<const Sample*> samples) {
@@ -127,6 +138,8 @@ void describe(const Sample& sample, FitRecord& record) {
   record.size = flops(c.shape).count();
   record.shape = fmt::format("{}x{}x{}", c.shape.m, c.shape.n, c.shape.k);
   if (c.shape.batch > 1) record.shape = fmt::format("{} of {}", c.shape.batch, record.shape);
+  if (const std::int64_t rows = alignment_of(c.shape); rows < kAligned)
+    record.group += fmt::format(", rows at {} bytes", rows);
   if (!c.layout.empty()) record.shape += " " + c.layout;
 }
 
@@ -172,14 +185,68 @@ std::pair<LawFit, cost::GemmLaw> best_law(const Fitting& f, models::Dtype dtype,
   return {fit, law_of(f.gpu, dtype, fit.values)};
 }
 
+std::vector<const Sample*> single_products(const Fitting& f, models::Dtype dtype,
+                                           std::int64_t alignment) {
+  return f.choose<GemmCase>([&](const GemmCase& c) {
+    return c.shape.dtype == dtype && c.shape.batch == 1 && alignment_of(c.shape) == alignment;
+  });
+}
+
+double& share_of(cost::GemmUnaligned& unaligned, std::int64_t alignment) {
+  if (alignment == 8) return unaligned.bytes_8;
+  return alignment == 4 ? unaligned.bytes_4 : unaligned.bytes_2;
+}
+
+// The share of the law that products of one alignment reach; nothing where too few were measured.
+std::optional<double> fit_alignment(const Fitting& f, const cost::GemmLaw& law,
+                                    std::int64_t alignment) {
+  LawTask task = task_of(single_products(f, law.dtype, alignment));
+  if (task.samples.empty() ||
+      !f.enough(task.samples, task.samples.size(), kFewestUnaligned, describe))
+    return std::nullopt;
+  task.constants = {logarithmic(0.01, 1, 0.3)};
+  cost::Profile alone;
+  alone.gemm = {law};
+  const auto cost_at = [&](double share) {
+    alone.gemm.front().unaligned = cost::GemmUnaligned{share, share, share};
+    return fitted_compute_cost(alone, f.gpu.peaks);
+  };
+  task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
+    return times(*cost_at(values[0]), task.samples, which);
+  };
+  const LawFit fit = fit_law(task);
+  const auto cost = cost_at(fit.values[0]);
+  f.records(
+      task, fit,
+      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
+      describe);
+  return fit.values[0];
+}
+
+// An alignment that was not measured reaches what the next better one does.
+void fit_unaligned(const Fitting& f, cost::GemmLaw& law) {
+  std::optional<cost::GemmUnaligned> found;
+  double better = 1;
+  for (const std::int64_t alignment : kUnaligned) {
+    const std::optional<double> share = fit_alignment(f, law, alignment);
+    better = share.value_or(better);
+    if (share && !found) found.emplace();
+    if (found) share_of(*found, alignment) = better;
+  }
+  law.unaligned = found;
+}
+
 void fit_dtype(const Fitting& f, models::Dtype dtype) {
-  LawTask task = task_of(f.choose<GemmCase>(
-      [dtype](const GemmCase& c) { return c.shape.dtype == dtype && c.shape.batch == 1; }));
-  if (task.samples.empty()) return;
+  LawTask task = task_of(single_products(f, dtype, kAligned));
   std::vector<Coordinates> shapes = task.places;
   for (std::size_t i = 0; i < shapes.size(); ++i)
     shapes[i].push_back(task.inner[i]);
-  if (!f.enough(task.samples, distinct(shapes), kFewestShapes, describe)) return;
+  if (task.samples.empty() || !f.enough(task.samples, distinct(shapes), kFewestShapes, describe)) {
+    for (const std::int64_t alignment : kUnaligned)
+      f.unused(single_products(f, dtype, alignment),
+               "too few for a law: no products with aligned rows", describe);
+    return;
+  }
   const auto [fit, law_alone] = best_law(f, dtype, task);
   cost::GemmLaw law = law_alone;
   for (const std::size_t i : fit.with(SampleFate::fitted)) {
@@ -200,6 +267,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
       [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
       describe);
   law.from = f.provenance(samples_text(task, fit, law), first);
+  fit_unaligned(f, law);
   f.profile().gemm.push_back(std::move(law));
 }
 

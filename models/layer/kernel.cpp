@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "sim/base/check.h"
 #include "sim/base/text.h"
 
@@ -240,6 +242,12 @@ Bytes memory_traffic(const Kernel& kernel) {
 
 std::string to_text(const Kernel& kernel) {
   return std::visit([](const auto& k) { return text_of(k); }, kernel);
+}
+
+std::int64_t row_alignment(const Gemm& gemm) {
+  constexpr std::int64_t kMost = 16;
+  const std::int64_t numbers = std::gcd(gemm.n, gemm.over_rows ? gemm.m : gemm.k);
+  return std::gcd(numbers * size_of(gemm.dtype).count(), kMost);
 }
 
 }  // namespace trainyard::models

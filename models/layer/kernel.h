@@ -30,12 +30,17 @@ struct Gemm {
   std::int64_t m = 1, n = 1, k = 1, batch = 1;
   Dtype dtype = Dtype::fp16;
   bool grouped = false;
-  bool over_rows = false;  // grouped: k, not m, are the rows of an expert (gradient of its weights)
+  bool over_rows =
+      false;  // k, not m, are the rows of the data or of an expert: gradient of weights
   std::optional<Dtype> adds_to{};
   Scaling scaling = Scaling::tensor;  // of fp8 operands
   friend bool operator==(const Gemm&, const Gemm&) = default;
   friend auto operator<=>(const Gemm&, const Gemm&) = default;
 };
+
+// Bytes of which every row of the operands and of the result begins at a multiple: a power of two,
+// 16 at most. A is stored by rows of k numbers, over_rows of m, B of k or n and C of n.
+std::int64_t row_alignment(const Gemm& gemm);
 
 // Whose code computes softmax(Q K^T) V.
 enum class AttentionKernel : std::uint8_t {
@@ -94,8 +99,8 @@ enum class MemoryOp : std::uint8_t {
   embedding,      // PyTorch's: rows by their numbers, and their gradients added up
   embedding_bag,  // of a recommender, whose kernels sum what they look up
   permutation,    // of rows, to experts and back
-  cast,       // to 8 bits with a scale; its transpose
-  amax,       // the largest number of a tensor, for that scale
+  cast,           // to 8 bits with a scale; its transpose
+  amax,           // the largest number of a tensor, for that scale
   cross_entropy,
   parallel_cross_entropy,  // Megatron-LM's, over a vocabulary that ranks may share
   optimizer,               // Adam, SGD

@@ -12,6 +12,8 @@ std::string layer_of(const std::string& name, std::string_view gradient) {
 
 void WorkList::add(NamedKernel kernel) {
   if (auto* memory = std::get_if<MemoryBound>(&kernel.kernel)) memory->backward = backward_;
+  if (auto* product = std::get_if<Gemm>(&kernel.kernel); product && kernel.weight_gradient)
+    product->over_rows = true;
   if (auto* product = std::get_if<Gemm>(&kernel.kernel); product && casts(*product)) {
     casts_before(kernel, *product, product->m, false);
     product->scaling = scaling_of(casts_->recipe);

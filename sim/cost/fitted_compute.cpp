@@ -101,12 +101,12 @@ class FittedCompute final : public ComputeCost {
   Estimate time_of(const models::MemoryBound& kernel) const;
   Estimate time_of(const models::Timed& kernel) const { return roofline_->time(kernel); }
 
-  // The GEMM law at an efficiency of its own choice.
-  Seconds law_time(const GemmLaw& law, Dtype dtype, double efficiency, Flops work,
-                   Bytes bytes) const {
+  // The GEMM law at an efficiency of its own choice; both rates at the given share of themselves.
+  Seconds law_time(const GemmLaw& law, Dtype dtype, double efficiency, Flops work, Bytes bytes,
+                   double share = 1) const {
     const FlopsPerSecond rate(efficiency * peak(peaks_, dtype).count());
     const BytesPerSecond stream(law.memory_efficiency * peaks_.memory_bandwidth.count());
-    return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent);
+    return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent) / share;
   }
 
   // Of bytes that are read and written beside a kernel.
@@ -121,6 +121,16 @@ class FittedCompute final : public ComputeCost {
   std::unique_ptr<ComputeCost> roofline_;
   std::vector<GemmResiduals> residuals_;  // by Profile::gemm
 };
+
+double share_of_rows(const GemmUnaligned& unaligned, const models::Gemm& gemm) {
+  switch (models::row_alignment(gemm)) {
+    case 1:
+    case 2: return unaligned.bytes_2;
+    case 4: return unaligned.bytes_4;
+    case 8: return unaligned.bytes_8;
+    default: return 1;
+  }
+}
 
 // Over that of one product of all rows.
 double time_of_groups(const GroupedGemmLaw& law, const models::Gemm& gemm) {
@@ -150,6 +160,7 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   const double experts = by_rows ? time_of_groups(*profile_.grouped_gemm, gemm) : 1;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
+  const double rows = law->unaligned ? share_of_rows(*law->unaligned, gemm) : 1;
   const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
   const std::optional<double> scaling = time_of_scaling(*law, gemm.scaling);
   if (!scaling)
@@ -157,7 +168,7 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
                              name(gemm.scaling)));
   const Seconds time =
       scaling.value_or(1) * experts *
-      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm));
+      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm), rows);
   // Tiles, and so the residuals, are those of the unit.
   const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};

@@ -50,16 +50,24 @@ struct GemmWaves {
   friend bool operator==(const GemmWaves&, const GemmWaves&) = default;
 };
 
+// Shares of e and u that products reach whose rows begin at multiples of 2, 4 or 8 bytes only
+// (models::row_alignment): libraries have their best kernels for 16. Source: docs/cost-gemm.md.
+struct GemmUnaligned {
+  double bytes_2 = 1, bytes_4 = 1, bytes_8 = 1;
+  friend bool operator==(const GemmUnaligned&, const GemmUnaligned&) = default;
+};
+
 // T = t0 + (X^p + Y^p)^(1/p), X = 2mnk / (e P), Y = bytes / (u W); P and W are the GPU's datasheet
 // peak and bandwidth; times the residual of the shape where one is measured, or of its neighbours.
 // Source: docs/cost-gemm.md.
 struct GemmLaw {
   models::Dtype dtype = models::Dtype::fp16;
-  Seconds fixed{};                 // t0
-  double compute_efficiency = 1;   // e
-  double memory_efficiency = 1;    // u
-  double exponent = 1;             // p in [1, 8]
-  std::optional<GemmWaves> waves;  // without: X as it stands
+  Seconds fixed{};                         // t0
+  double compute_efficiency = 1;           // e
+  double memory_efficiency = 1;            // u
+  double exponent = 1;                     // p in [1, 8]
+  std::optional<GemmWaves> waves;          // without: X as it stands
+  std::optional<GemmUnaligned> unaligned;  // without: as aligned ones
   // fp8: T with a scale for each row, block of 128 or 32 numbers over T with one for each tensor.
   std::optional<double> row_scaled, block_scaled, micro_scaled;
   SizeRange m, n, k;

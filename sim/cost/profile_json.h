@@ -18,6 +18,7 @@ void visit_fields(json::Fields& f, Provenance& from);
 void visit_fields(json::Fields& f, SizeRange& range);
 void visit_fields(json::Fields& f, GemmResidual& row);
 void visit_fields(json::Fields& f, GemmWaves& waves);
+void visit_fields(json::Fields& f, GemmUnaligned& unaligned);
 void visit_fields(json::Fields& f, GemmLaw& law);
 void visit_fields(json::Fields& f, AttentionLaw& law);
 void visit_fields(json::Fields& f, ConvolutionResidual& row);

@@ -147,6 +147,13 @@ void visit_fields(json::Fields& f, GemmWaves& waves) {
           "Cost of loading the operands of a tile of 64 x 64, relative to their use.");
 }
 
+void visit_fields(json::Fields& f, GemmUnaligned& unaligned) {
+  f.field("bytes_2", unaligned.bytes_2, json::required, kShare,
+          "Share of both rates where rows begin at multiples of 2 bytes.");
+  f.field("bytes_4", unaligned.bytes_4, json::required, kShare, "The same, of 4 bytes.");
+  f.field("bytes_8", unaligned.bytes_8, json::required, kShare, "The same, of 8 bytes.");
+}
+
 void visit_fields(json::Fields& f, GemmLaw& law) {
   f.choice("dtype", law.dtype, kDtypes, json::required, "Type of the operands.");
   f.field("fixed", law.fixed, json::required, kStart, "t0, time of a kernel of no work.");
@@ -157,6 +164,8 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
   f.field("exponent", law.exponent, json::required, json::between(1, 8),
           "p of the norm that joins the two; large: a sharp roofline.");
   f.section("waves", law.waves, "Loss of products that do not fill the multiprocessors.");
+  f.section("unaligned", law.unaligned,
+            "What products reach whose rows begin at no multiples of 16 bytes.");
   f.field("row_scaled", law.row_scaled, kResidual,
           "fp8: time with a scale for each row over that with one for each tensor.");
   f.field("block_scaled", law.block_scaled, kResidual, "fp8: the same, for each 128 numbers.");

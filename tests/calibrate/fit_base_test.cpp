@@ -232,7 +232,7 @@ TEST_CASE("Other m of fitted families are a row of their own, and the headline h
   Noise noise(21);
   std::vector<std::string> lines;
   for (int family = 0; family < 40; ++family) {
-    const std::int64_t n = noise.size(7, 14), k = noise.size(7, 14);
+    const std::int64_t n = 8 * noise.size(4, 11), k = 8 * noise.size(4, 11);
     const double own = noise.factor(0.1);  // what a family has of its own
     for (const std::int64_t m : {64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
       const Gemm g{m, n, k, 1, Dtype::bf16};

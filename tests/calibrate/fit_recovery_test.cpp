@@ -40,7 +40,7 @@ TEST_CASE("The factor of batches is recovered") {
   const auto cost = fitted_compute_cost(truth, test_gpu().peaks);
   Noise noise(7);
   for (int i = 0; i < 40; ++i) {
-    const Gemm g{noise.size(9, 12), noise.size(9, 12), noise.size(9, 12), noise.size(3, 6),
+    const Gemm g{noise.size(9, 12), 8 * noise.size(6, 9), 8 * noise.size(6, 9), noise.size(3, 6),
                  Dtype::bf16};
     lines.push_back(gemm_line(g, cost->time(g).time.count() * noise.factor(0.01)));
   }
@@ -228,7 +228,7 @@ TEST_CASE("Times of another law show as error, not as a good fit and not as outl
   std::vector<std::string> lines;
   Noise noise(11);
   for (int i = 0; i < 200; ++i) {
-    const Gemm g{noise.size(5, 14), noise.size(7, 14), noise.size(7, 14), 1, Dtype::bf16};
+    const Gemm g{noise.size(5, 14), 8 * noise.size(4, 11), 8 * noise.size(4, 11), 1, Dtype::bf16};
     // No machine of ours: times that know nothing of k, and scatter by a factor.
     const double seconds = 1e-5 * std::sqrt(static_cast<double>(g.m)) * noise.factor(0.7);
     lines.push_back(gemm_line(g, seconds));
@@ -267,6 +267,22 @@ TEST_CASE("Outliers are rejected, listed with both times, and do not move the co
   CHECK(result.profile.calibration->rejected.size() == static_cast<std::size_t>(outliers + 1));
   const GemmLaw &with = result.profile.gemm.front(), &without = clean.profile.gemm.front();
   CHECK(with.compute_efficiency == doctest::Approx(without.compute_efficiency).epsilon(0.01));
+}
+
+TEST_CASE("Products with unaligned rows have shares of the law, which do not touch its constants") {
+  GemmLaw truth = test_gemm_law();
+  truth.unaligned = GemmUnaligned{0.2, 0.3, 0.4};
+  std::vector<std::string> lines = gemm_lines(truth, 0.03);
+  const FitResult alone = fit_lines(lines);
+  CHECK_FALSE(alone.profile.gemm.front().unaligned.has_value());
+  for (const std::string& line : gemm_lines(truth, 0.03, 2, 60, 1))
+    lines.push_back(line);
+  const GemmLaw law = fit_lines(lines).profile.gemm.front();
+  REQUIRE(law.unaligned.has_value());
+  CHECK(law.unaligned->bytes_2 == doctest::Approx(0.2).epsilon(0.05));
+  CHECK(law.unaligned->bytes_4 == doctest::Approx(0.3).epsilon(0.1));
+  CHECK(law.compute_efficiency ==
+        doctest::Approx(alone.profile.gemm.front().compute_efficiency).epsilon(0.02));
 }
 
 TEST_CASE("Waves are found where they are, and not where they are not") {

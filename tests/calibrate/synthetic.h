@@ -73,15 +73,17 @@ inline std::string collective_line(const std::string& kind, int ranks, std::int6
 }
 
 // 200 random GEMMs under a law, in bf16, each with noise of this size.
+// n and k are multiples of `aligned`, m any number.
 inline std::vector<std::string> gemm_lines(const GemmLaw& law, double sigma, std::uint64_t seed = 1,
-                                           int count = 200) {
+                                           int count = 200, std::int64_t aligned = 8) {
   Profile truth;
   truth.gemm = {law};
   const auto cost = fitted_compute_cost(truth, test_gpu().peaks);
   Noise noise(seed);
   std::vector<std::string> lines;
   for (int i = 0; i < count; ++i) {
-    const Gemm g{noise.size(5, 14), noise.size(7, 14), noise.size(7, 14), 1, law.dtype};
+    const Gemm g{noise.size(5, 14), aligned * noise.size(4, 11), aligned * noise.size(4, 11), 1,
+                 law.dtype};
     lines.push_back(gemm_line(g, cost->time(g).time.count() * noise.factor(sigma)));
   }
   return lines;

@@ -30,6 +30,21 @@ TEST_CASE("the p-norm lies between the larger demand and the sum, and p = 1 is t
   CHECK(p_norm({Seconds(0), Seconds(0)}, 1.5).count() == 0);
 }
 
+TEST_CASE("products whose rows begin at few bytes reach a share of both rates") {
+  Profile some = profile();
+  some.gemm.front().unaligned = GemmUnaligned{0.25, 0.5, 0.8};
+  CHECK(seconds(some, kGemm) == seconds(profile(), kGemm));
+  Gemm odd = kGemm;
+  const auto slower = [&](std::int64_t columns, double share) {
+    odd.n = columns;
+    return near(seconds(some, odd) - 5e-6, (seconds(profile(), odd) - 5e-6) / share);
+  };
+  CHECK(slower(2049, 0.25));
+  CHECK(slower(2050, 0.5));
+  CHECK(slower(2052, 0.8));
+  CHECK(slower(2056, 1));
+}
+
 TEST_CASE("a batch multiplies both demands and lowers the compute efficiency") {
   Gemm batched = kGemm;
   batched.batch = 16;

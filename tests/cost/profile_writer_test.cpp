@@ -34,13 +34,21 @@ Profile full() {
   Profile p;
   p.name = "h200";
   p.gpu = "h200-sxm5-141gb";
-  GemmLaw gemm{Dtype::bf16, Seconds(5.91234e-6),
-               0.712345,    0.812345,
-               1.4,         GemmWaves{132, 0.41, 0.125},
-               1.16,        1.24,
-               1.05,        {1, 65536},
-               {8, 131072}, {16, 32768},
-               {},          from()};
+  GemmLaw gemm{Dtype::bf16,
+               Seconds(5.91234e-6),
+               0.712345,
+               0.812345,
+               1.4,
+               GemmWaves{132, 0.41, 0.125},
+               GemmUnaligned{0.2, 0.3, 0.4},
+               1.16,
+               1.24,
+               1.05,
+               {1, 65536},
+               {8, 131072},
+               {16, 32768},
+               {},
+               from()};
   gemm.residuals = {{4096, 8192, 1024, 1, 1.03}, {512, 512, 64, 96, 0.912345}};
   p.gemm = {gemm};
   p.batched_gemm_efficiency = 0.61;

@@ -123,8 +123,7 @@ TEST_CASE("cross-attention multiplies what its shapes say") {
   CHECK(gemm(work.forward, "cross-attention context") == Gemm{sd, 16, se, b * 4, Dtype::fp16});
   CHECK(gemm(work.backward, "cross-attention value gradient") ==
         Gemm{se, 16, sd, b * 4, Dtype::fp16});
-  CHECK(gemm(work.backward, "cross key and value weight gradient") ==
-        Gemm{w, h, b * se, 1, Dtype::fp16});
+  CHECK(gemm(work.backward, "cross key and value weight gradient") == weight_gemm(w, h, b * se));
   CHECK(gemm(work.forward, "cross proj") == Gemm{b * sd, h, w / 2, 1, Dtype::fp16});
 }
 

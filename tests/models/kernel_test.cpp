@@ -83,6 +83,22 @@ TEST_CASE("elements have the size of their format in memory") {
 }
 
 // C is read and written in 4 bytes instead of written in 2.
+TEST_CASE(
+    "rows of a product begin where those of its narrowest operand do, however many there are") {
+  const Gemm aligned{.m = 3, .n = 1024, .k = 2048, .dtype = Dtype::bf16};
+  CHECK(row_alignment(aligned) == 16);
+  CHECK(row_alignment({.m = 1024, .n = 50257, .k = 2048, .dtype = Dtype::bf16}) == 2);
+  CHECK(row_alignment({.m = 1024, .n = 2048, .k = 30522, .dtype = Dtype::bf16}) == 4);
+  CHECK(row_alignment({.m = 1024, .n = 50257, .k = 2048, .dtype = Dtype::fp32}) == 4);
+  // A gradient of weights sums over the rows; it has as many as there are outputs.
+  Gemm weights{.m = 1024, .n = 2048, .k = 4097, .dtype = Dtype::bf16};
+  CHECK(row_alignment(weights) == 2);
+  weights.over_rows = true;
+  CHECK(row_alignment(weights) == 16);
+  weights.m = 1028;
+  CHECK(row_alignment(weights) == 8);
+}
+
 TEST_CASE("a product that adds reads what it adds to") {
   Gemm gemm{.m = 8, .n = 16, .k = 32, .dtype = Dtype::fp16};
   const Bytes written = memory_traffic(gemm);

@@ -41,6 +41,11 @@ inline Flops sum_of_flops(const std::vector<WorkItem>& items) {
   return sum;
 }
 
+// A gradient of weights in fp16, which sums over so many rows.
+inline Gemm weight_gemm(std::int64_t m, std::int64_t n, std::int64_t rows) {
+  return {.m = m, .n = n, .k = rows, .dtype = Dtype::fp16, .over_rows = true};
+}
+
 // The matrix multiplication of that name; fails without one.
 inline const Gemm& gemm(const std::vector<WorkItem>& items, const std::string& name) {
   for (const WorkItem& item : items) {

@@ -217,12 +217,17 @@ class ConstantsTable {
 void ConstantsTable::add_kernels(const cost::Profile& profile) {
   for (const cost::GemmLaw& l : profile.gemm)
     row(fmt::format("gemm {}", name(l.dtype)),
-        fmt::format("t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}, {} residuals",
-                    us(l.fixed), l.compute_efficiency, l.memory_efficiency, l.exponent,
-                    l.waves ? fmt::format(", waves {:.3g}, small tiles {:.3g}", l.waves->partial,
-                                          l.waves->small_tile)
-                            : "",
-                    l.residuals.size()),
+        fmt::format(
+            "t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}{}, {} residuals",
+            us(l.fixed), l.compute_efficiency, l.memory_efficiency, l.exponent,
+            l.waves ? fmt::format(", waves {:.3g}, small tiles {:.3g}", l.waves->partial,
+                                  l.waves->small_tile)
+                    : "",
+            l.unaligned
+                ? fmt::format(", rows of 2, 4, 8 bytes {:.3g}, {:.3g}, {:.3g}",
+                              l.unaligned->bytes_2, l.unaligned->bytes_4, l.unaligned->bytes_8)
+                : "",
+            l.residuals.size()),
         l.from);
   if (!profile.batched_gemm_from.source.empty())
     row("batched gemm", fmt::format("{:.3g} of the single one", profile.batched_gemm_efficiency),

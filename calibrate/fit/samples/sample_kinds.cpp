@@ -53,6 +53,7 @@ GemmCase read_gemm(Line& line) {
   const double m = real(c.shape.m), n = real(c.shape.n), k = real(c.shape.k);
   refuse_huge(line, "m", real(c.shape.batch) * (m * k + k * n + m * n));
   c.layout = line.word("layout", {"TN", "NN", "NT", "TT"}, Line::optional, "");
+  c.shape.over_rows = c.layout == "NT";
   return c;
 }
 

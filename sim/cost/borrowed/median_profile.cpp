@@ -118,6 +118,18 @@ std::optional<GemmWaves> median_waves(const Group<GemmLaw>& group) {
   return GemmWaves{static_cast<int>(median(multiprocessors)), median(partial), median(small_tile)};
 }
 
+// Kernels are of the library and the compute capability; nothing where not every law says it.
+std::optional<GemmUnaligned> median_unaligned(const Group<GemmLaw>& group) {
+  std::vector<double> of_2, of_4, of_8;
+  for (const Fitted<GemmLaw>& fitted : group) {
+    if (!fitted.law.unaligned) return std::nullopt;
+    of_2.push_back(fitted.law.unaligned->bytes_2);
+    of_4.push_back(fitted.law.unaligned->bytes_4);
+    of_8.push_back(fitted.law.unaligned->bytes_8);
+  }
+  return GemmUnaligned{median(of_2), median(of_4), median(of_8)};
+}
+
 void add_kernels(Profile& result, const std::vector<Kin>& kin) {
   for (const auto& group : grouped(kin, &Profile::gemm, [](const GemmLaw& l) { return l.dtype; })) {
     GemmLaw law;
@@ -127,6 +139,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     take_median(law, group, &GemmLaw::memory_efficiency);
     take_median(law, group, &GemmLaw::exponent);
     law.waves = median_waves(group);
+    law.unaligned = median_unaligned(group);
     law.from = merged(group);
     result.gemm.push_back(std::move(law));
   }
