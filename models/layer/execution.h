@@ -138,6 +138,8 @@ struct Execution {
   // Products of gradients of weights add to sums of that type; without, they write their results.
   std::optional<Dtype> gradient_sums{};
   Dtype compute = Dtype::bf16;
+  // torch.autocast: weights, norms and what layers hand on are fp32, products read 16-bit copies.
+  bool autocast = false;
   bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
   Fp8Casts fp8;             // fp8 compute: how operands are cast
   friend bool operator==(const Execution&, const Execution&) = default;

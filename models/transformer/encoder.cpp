@@ -50,12 +50,13 @@ class Ends {
 
  private:
   bool by_hand() const { return s_.kernels.fusion == Fusion::by_hand; }
-  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.wide_element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes masked_states() const { return masked_.shard_tokens * s_.hidden * s_.element(); }
   Bytes first_tokens() const { return s_.micro_batch * s_.hidden * s_.element(); }
   Bytes logits() const { return masked_.tokens * s_.vocabulary * size_of(Dtype::fp32); }
-  Bytes table() const { return s_.vocabulary * s_.hidden * s_.element(); }
+  Bytes table() const { return s_.vocabulary * s_.hidden * s_.wide_element(); }
+  Bytes all_states() const { return s_.tokens * s_.hidden * s_.wide_element(); }
   bool learned() const { return s_.positional == Positional::learned; }
   bool picks() const { return execution_.micro_batch.predictions > 0; }
 
@@ -120,8 +121,7 @@ void Ends::embedding_backward(WorkList& list) const {
   gather_tokens(list, s_, "embedding gradient all-gather");
   if (!by_hand())
     memory(list, "embedding gradient zeros", MemoryOp::elementwise, Bytes(0), table());
-  memory(list, "embedding backward", MemoryOp::embedding, 2 * s_.hidden_states(),
-         s_.hidden_states());
+  memory(list, "embedding backward", MemoryOp::embedding, 2 * all_states(), all_states());
   if (!by_hand() && network_.masked_lm && network_.stack.tied_embeddings)
     memory(list, "tied gradient sum", MemoryOp::elementwise, 2 * table(), table());
 }
@@ -142,11 +142,11 @@ LayerWork Ends::embedding() const {
   }
   work.kept.add(Module::embedding, mask() + (s_.post_norm ? states() : Bytes(0)));
   if (!by_hand() && network_.masked_lm && network_.stack.tied_embeddings) work.transient = table();
-  work.output = s_.hidden_states();
+  work.output = s_.stream_states();
 
   WorkList forward;
   WorkList backward = WorkList::of_backward();
-  memory(forward, "embedding", MemoryOp::embedding, s_.hidden_states(), s_.hidden_states());
+  memory(forward, "embedding", MemoryOp::embedding, all_states(), all_states());
   reduce_partial_sums(forward, s_, "embedding");
   sum_embeddings(forward);
   embedding_backward(backward);
@@ -157,17 +157,22 @@ LayerWork Ends::embedding() const {
 
 void Ends::masked_forward(WorkList& list) const {
   if (picks()) memory(list, "masked tokens", MemoryOp::embedding, masked_states(), masked_states());
+  PytorchScript script(list, masked_);
+  script.copy_input("transform", s_.hidden);
+  script.copy_weight("transform", s_.hidden * s_.hidden);
   list.kernel("transform", Gemm{masked_.shard_tokens, s_.hidden, s_.hidden, 1, s_.gemm});
   added_bias(list, masked_, "transform", true, masked_.shard_tokens * s_.hidden);
   memory(list, "transform activation", MemoryOp::activation, masked_states(), masked_states());
   norm_forward(list, masked_, "transform norm");
   gather_tokens(list, masked_, "logits all-gather");
+  script.copy_input("logits", s_.hidden);
+  script.copy_weight("logits", s_.vocabulary * s_.hidden);
   list.kernel("logits", Gemm{masked_.tokens, s_.vocabulary, s_.hidden, 1, s_.gemm});
   added_bias(list, masked_, "logits", s_.biases.any(), masked_.tokens * s_.vocabulary);
   if (by_hand())
     memory(list, "cross-entropy", MemoryOp::cross_entropy, logits(), logits());
   else
-    PytorchScript(list, masked_).loss();
+    script.loss();
   if (!s_.tensor_parallel) return;
   for (const char* name : {"loss maximum all-reduce", "loss sum all-reduce"}) {
     list.start(name, CollectiveKind::all_reduce, masked_.tokens * size_of(Dtype::fp32));
@@ -176,13 +181,14 @@ void Ends::masked_forward(WorkList& list) const {
 }
 
 void Ends::masked_backward(WorkList& list) const {
+  PytorchScript script(list, masked_);
   if (by_hand())
     memory(list, "cross-entropy backward", MemoryOp::cross_entropy, logits(), logits());
   else
-    PytorchScript(list, masked_).loss_gradient();
+    script.loss_gradient();
   column_backward(list, masked_, "logits", s_.vocabulary);
-  if (!by_hand())
-    PytorchScript(list, masked_).bias_gradient("logits", s_.vocabulary, s_.biases.any());
+  if (!by_hand()) script.bias_gradient("logits", s_.vocabulary, s_.biases.any());
+  script.widen_gradient("logits", s_.hidden);
   norm_gradient(list, masked_, "transform norm");
   memory(list, "transform activation backward", MemoryOp::activation, 2 * masked_states(),
          masked_states());
@@ -192,6 +198,7 @@ void Ends::masked_backward(WorkList& list) const {
                        Gemm{s_.hidden, s_.hidden, masked_.shard_tokens, 1, s_.gemm});
   if (!by_hand())
     memory(list, "transform bias gradient", MemoryOp::elementwise, masked_states(), Bytes(0));
+  script.widen_gradient("transform", s_.hidden);
   if (picks())
     memory(list, "masked tokens backward", MemoryOp::embedding, masked_states(), states());
 }
@@ -262,6 +269,8 @@ LayerWork Ends::head() const {
   if (network_.masked_lm) {
     if (network_.stack.tied_embeddings) work.tied_parameters = s_.vocabulary * s_.hidden;
     work.kept.add(Module::head, 4 * masked_states());
+    if (s_.autocast)
+      work.kept.add(Module::head, (s_.vocabulary + s_.hidden) * s_.hidden * s_.element());
     work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
     const std::int64_t seen = s_.micro_batch * (picks() ? execution_.micro_batch.predictions

@@ -106,11 +106,12 @@ void PytorchScript::norm_operators(const std::string& name) {
   // y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between.
   const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
   const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
-  norm.broadcast(" to fp32", stored, single);
+  const bool copies = stored != single;
+  if (copies) norm.broadcast(" to fp32", stored, single);
   norm.plain(" squares", single, single);
   norm.plain(" mean of squares", single, Bytes(0));
   norm.broadcast(" scaled", single, single);
-  norm.plain(" from fp32", single, stored);
+  if (copies) norm.plain(" from fp32", single, stored);
   norm.broadcast(" times weight", stored, stored);
 }
 
@@ -121,7 +122,8 @@ void PytorchScript::norm_gradient_operators(const std::string& name) {
   norm.plain(" weight gradient of each token", 2 * stored, stored);
   norm.plain(" weight gradient", stored, Bytes(0));
   norm.broadcast(" gradient before the weight", stored, stored);
-  norm.broadcast(" gradient to fp32", stored, single);
+  const bool copies = stored != single;
+  if (copies) norm.broadcast(" gradient to fp32", stored, single);
   norm.broadcast(" gradient of the scaled", single, single);
   norm.plain(" gradient of the scale of each element", 2 * single, single);
   norm.plain(" gradient of the scale", single, Bytes(0));
@@ -130,12 +132,26 @@ void PytorchScript::norm_gradient_operators(const std::string& name) {
   norm.plain(" inputs doubled", single, single);
   norm.plain(" gradient of the squares", 2 * single, single);
   norm.plain(" both gradients", 2 * single, single);
-  norm.plain(" gradient from fp32", single, stored);
+  if (copies) norm.plain(" gradient from fp32", single, stored);
 }
 
-void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward) {
-  if (backward) return run(script, kGeluGradient, "activation backward", tensor);
-  run(script, kGelu, "activation", tensor);
+bool runs_gelu_by_operators(const TransformerSlice& s) {
+  return s.kernels.activations_by_operators && s.feed_forward == FeedForward::gelu;
+}
+
+Bytes kept_by_gelu_operators(const TransformerSlice& s) {
+  return 3 * s.wide_element() + (s.autocast ? s.element() : Bytes(0));
+}
+
+// torch.pow is one of the operators that autocast runs in fp32, and what reads its result follows.
+void gelu_by_operators(PytorchScript& script, std::int64_t numbers, Bytes element, bool backward) {
+  const bool wide = script.autocasts();
+  const Bytes stored = numbers * element;
+  const Bytes tensor = wide ? numbers * size_of(Dtype::fp32) : stored;
+  const std::string name = backward ? "activation backward" : "activation";
+  if (wide) script.pass(name + " to fp32", MemoryOp::elementwise, stored, tensor, numbers);
+  backward ? run(script, kGeluGradient, name, tensor) : run(script, kGelu, name, tensor);
+  if (wide) script.pass(name + " from fp32", MemoryOp::elementwise, tensor, stored);
 }
 
 void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {

@@ -24,9 +24,17 @@ class PytorchScript {
   // Dropout and residual addition, where they are kernels of their own.
   void residual(const std::string& name);
   void residual_gradient(const std::string& name);
+  // With autocast after the copies that the product reads.
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
+    copy_input(name, rows);
+    copy_weight(name, columns * rows);
     list_.kernel(name, product(columns, rows));
   }
+  // autocast: 16-bit copies of `width` fp32 numbers of each token, of a weight, and the way back of
+  // the gradient of such an input. Nothing without it.
+  void copy_input(const std::string& name, std::int64_t width);
+  void copy_weight(const std::string& name, std::int64_t numbers);
+  void widen_gradient(const std::string& name, std::int64_t width);
   Gemm product(std::int64_t columns, std::int64_t rows) const {
     return {s_.tokens, columns, rows, 1, s_.gemm};
   }
@@ -45,6 +53,8 @@ class PytorchScript {
   // Dropout of a tensor as a kernel of its own, which keeps `mask`.
   void dropout(const std::string& name, Bytes tensor, Bytes mask);
   void dropout_gradient(const std::string& name, Bytes tensor, Bytes mask);
+
+  bool autocasts() const { return s_.autocast; }
 
   // A kernel whose threads handle `one_by_one` numbers so (MemoryBound::elements).
   void pass(std::string name, MemoryOp op, Bytes read, Bytes written, std::int64_t one_by_one = 0) {
@@ -66,7 +76,9 @@ class PytorchScript {
   bool by_operators() const { return s_.kernels.norms_by_operators; }
   void norm_operators(const std::string& name);
   void norm_gradient_operators(const std::string& name);
-  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.wide_element(); }
+  // What a branch adds to them.
+  Bytes branch() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   bool gated() const { return s_.fc1_width != s_.ffn; }
 };
@@ -80,7 +92,7 @@ void reordered(WorkList& list, const TransformerSlice& slice, std::string name,
 void added_bias(WorkList& list, const TransformerSlice& slice, const std::string& name, bool biased,
                 std::int64_t numbers);
 
-// GELU of a tensor, or its gradient, by plain operators.
-void gelu_by_operators(PytorchScript& script, Bytes tensor, bool backward);
+// GELU of a tensor of as many numbers of `element` bytes, or its gradient, by plain operators.
+void gelu_by_operators(PytorchScript& script, std::int64_t numbers, Bytes element, bool backward);
 
 }  // namespace trainyard::models

@@ -46,8 +46,10 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
   }
   for (const Columns& layer : layers)
     list.kernel(layer.name + " input gradient", Gemm{s.tokens, s.hidden, layer.width, 1, s.gemm});
+  const Bytes summed = s.tokens * s.hidden * s.wide_element();
   for (std::size_t sum = 1; sum < layers.size(); ++sum)
-    list.kernel(name + " input gradient sum", MemoryBound{MemoryOp::elementwise, 2 * bytes, bytes});
+    list.kernel(name + " input gradient sum",
+                MemoryBound{MemoryOp::elementwise, 2 * summed, summed});
   if (gathers_again && s.overlap) list.wait();
   if (s.sequence_parallel) {
     list.start(name + " input gradient reduce-scatter", CollectiveKind::reduce_scatter, bytes);
@@ -92,7 +94,7 @@ void residual_backward(WorkList& list, const TransformerSlice& s, std::string na
 }
 
 void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  const Bytes states = s.shard_tokens * s.hidden * s.wide_element();
   const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
   list.kernel(std::move(name), MemoryBound{op, states, states});
 }
@@ -150,7 +152,7 @@ LayerWork embedding_layer(const Transformer& network, const Execution& execution
     pytorch_embedding_backward(backward, s, network.tied_embeddings);
     work.forward = forward.take();
     work.backward = backward.take();
-    if (network.tied_embeddings) work.transient = s.vocabulary * s.hidden * s.element();
+    if (network.tied_embeddings) work.transient = s.vocabulary * s.hidden * s.wide_element();
     return as_trained(std::move(work), network, execution.finetune);
   }
 
@@ -306,7 +308,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   const bool goes_on = head_passes_on(network, how);
   if (norm || goes_on) work.kept.add(Module::layer_input, s.stream_shard());
-  if (how.widens_stream() && !head && (norm || goes_on))
+  if ((how.widens_stream() && !head && (norm || goes_on)) || s.autocast)
     work.kept.add(Module::head, matrix * s.element());
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);

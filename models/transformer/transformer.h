@@ -95,7 +95,11 @@ struct TransformerSlice {
   // Between layers, to which each adds what it has made.
   Dtype stream = Dtype::bf16;
 
+  bool autocast = false;  // Execution::autocast
+
   Bytes element() const { return size_of(stored); }
+  // Of norms, sums and embeddings, whose operands torch.autocast leaves as they are, or widens.
+  Bytes wide_element() const { return autocast ? size_of(Dtype::fp32) : element(); }
   Bytes input_element() const { return size_of(inputs); }
   // The hidden states of all tokens as products make them and a tensor-parallel collective carries
   // them.
@@ -140,6 +144,14 @@ struct Columns {
   std::string name;
   std::int64_t width = 0;
 };
+// GELU as plain operators, and the bytes that autograd keeps of each number: the input, the output
+// of the tanh and the factor made of it; with autocast these three in fp32 and half the input, the
+// other factor, in 16 bits.
+bool runs_gelu_by_operators(const TransformerSlice& slice);
+Bytes kept_by_gelu_operators(const TransformerSlice& slice);
+// Linear layers of one input that an autocast copies for each of them: queries, keys and values,
+// or the two halves of a gate, where a script has them apart. 1 without autocast.
+int linear_layers(const TransformerSlice& slice, PieceKind kind);
 void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
                      const std::vector<Columns>& layers);
 

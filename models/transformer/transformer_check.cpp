@@ -86,6 +86,21 @@ void check_fusion(Problems& problems, const Transformer& n, const Execution& e) 
   }
 }
 
+void check_autocast(Problems& problems, const Transformer& n, const Execution& e) {
+  if (!e.autocast) return;
+  constexpr const char* kMember = "autocast";
+  if (e.kernels.fusion != Fusion::eager)
+    problems.push_back({kMember,
+                        "16-bit products of fp32 weights (torch.autocast) are described of an "
+                        "eager execution; set the execution to \"eager\""});
+  if (n.moe.experts == 0 && !n.latent.used() && !e.kernels.one_attention())
+    problems.push_back({"fused_attention",
+                        "autocast runs the softmax of unfused attention in fp32, which is not "
+                        "described; set fused_attention"});
+  if (e.tensor > 1)
+    problems.push_back({kMember, "autocast is not described beside tensor parallelism"});
+}
+
 void check_head_norm(Problems& problems, const Transformer& n, const Execution& e) {
   if (n.head_norm == HeadNorm::whole && e.tensor > 1) {
     problems.push_back({"tensor",
@@ -303,6 +318,7 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   check_context(problems, n, e);
   check_experts(problems, n, e);
   check_fusion(problems, n, e);
+  check_autocast(problems, n, e);
   check_latent(problems, n, e);
   check_head_norm(problems, n, e);
   const std::int64_t document = e.micro_batch.document_length;  // in which positions begin anew

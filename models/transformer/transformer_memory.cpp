@@ -131,7 +131,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.kernels = execution.kernels;
   result.gemm = execution.compute;
   result.stored = execution.compute == Dtype::fp8 ? Dtype::bf16 : execution.compute;
-  result.stream = how.widens_stream() ? Dtype::fp32 : result.stored;
+  result.autocast = execution.autocast;
+  result.stream = how.widens_stream() || execution.autocast ? Dtype::fp32 : result.stored;
   result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
   result.casts = execution.fp8;
   result.casts.frozen =
@@ -150,6 +151,12 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   return result;
 }
 
+int linear_layers(const TransformerSlice& s, PieceKind kind) {
+  if (!s.autocast || !s.kernels.separate_projections) return 1;
+  if (kind == PieceKind::qkv) return 3;
+  return kind == PieceKind::fc1 && s.fc1_width != s.ffn ? 2 : 1;
+}
+
 // Term by term, d bytes per element and i per element that a weight gradient needs, m tokens, q of
 // them outside the tensor-parallel regions:
 //   inputs of both norms                    2 q h d
@@ -162,6 +169,8 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 //   unfused: softmax output                 m s a / t d
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
 //   fused:   softmax statistics             m a / t 4
+//   autocast: inputs of norms are of 4 bytes; those of linear layers are 16-bit copies, one for
+//            each layer, and the copies of weights  2 P
 //   mixture: router's scores                q E 4
 //            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
 //            experts' outputs               q k h d, for the gradient of their weights in the sum
@@ -183,6 +192,14 @@ class Tensors {
   Piece* find(PieceKind kind);
   Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes outside_input() const { return s_.kept_inputs(); }
+  // The 16-bit copies of the input of linear layers, which each makes for itself.
+  Bytes copied_inputs(PieceKind reader) const {
+    return linear_layers(s_, reader) * s_.kept_inputs();
+  }
+  // The 16-bit copy of a weight, for the gradient of the input.
+  void save_weight(PieceKind kind, Module module, std::int64_t numbers) {
+    if (s_.autocast) save(kind, {module, numbers * s_.element(), kind});
+  }
   void save(PieceKind kind, SavedTensor tensor) {
     if (tensor.bytes > Bytes(0)) find(kind)->saved.push_back(tensor);
   }
@@ -225,7 +242,7 @@ void Tensors::attention() {
   // One norm of parallel blocks is read by both.
   const bool shared = s_.blocks == Blocks::parallel_one_norm;
   if (!s_.post_norm && s_.block_norms != BlockNorms::after)
-    save(P::norm_1, {Module::attention, outside_input(), shared ? P::fc1 : reads_norm, true});
+    save(P::norm_1, {Module::attention, copied_inputs(P::qkv), shared ? P::fc1 : reads_norm, true});
   if (s_.latent.used()) {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
@@ -244,6 +261,8 @@ void Tensors::attention() {
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const P kind : {P::qkv, P::core, P::proj})
     find(kind)->module = Module::attention;
+  save_weight(P::qkv, Module::attention, s_.qkv_width * s_.hidden);
+  save_weight(P::proj, Module::attention, s_.attention_width * s_.hidden);
 }
 
 void Tensors::cross_attention() {
@@ -273,7 +292,10 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   const auto [fc1, activation, fc2] = kinds;
   const bool gated = s_.fc1_width != s_.ffn;
   const int halves = gated ? 2 : 1;
-  if (s_.feed_forward != FeedForward::relu) save(fc1, {module, of(halves * width), activation});
+  if (runs_gelu_by_operators(s_))
+    save(fc1, {module, s_.tokens * width * kept_by_gelu_operators(s_), activation});
+  else if (s_.feed_forward != FeedForward::relu)
+    save(fc1, {module, of(halves * width), activation});
   if (gated && s_.kernels.fusion == Fusion::eager)
     save(activation, {module, of(width), activation});
   save(activation, {module, input_of(width), fc2, true});
@@ -282,6 +304,8 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   find(fc2)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const PieceKind kind : kinds)
     find(kind)->module = module;
+  save_weight(fc1, module, halves * width * s_.hidden);
+  save_weight(fc2, module, width * s_.hidden);
 }
 
 void Tensors::experts() {
@@ -320,7 +344,7 @@ void save_feed_forward_input(Tensors& tensors, const TransformerSlice& s, bool m
   if (s.blocks == Blocks::parallel_one_norm) return;
   // The router reads it in 16 bits.
   const SavedTensor input = {mixture ? Module::experts : Module::feed_forward,
-                             mixture ? tensors.outside() : tensors.outside_input(),
+                             mixture ? tensors.outside() : tensors.copied_inputs(P::fc1),
                              mixture ? P::combine : P::fc1, true};
   if (s.block_norms == BlockNorms::after)
     tensors.save(P::residual_1, input);

@@ -54,14 +54,6 @@
 
 namespace trainyard::models {
 
-namespace {
-
-bool runs_gelu_by_operators(const TransformerSlice& s) {
-  return s.kernels.activations_by_operators && s.feed_forward == FeedForward::gelu;
-}
-
-}  // namespace
-
 void reordered(WorkList& list, const TransformerSlice& s, std::string name, std::int64_t numbers) {
   const Bytes tensor = numbers * s.element();
   const bool one_by_one = s.kernels.fusion == Fusion::eager && !s.kernels.broadcasts_in_vectors;
@@ -102,12 +94,33 @@ void PytorchScript::gradient_sum(const std::string& name) {
 
 void PytorchScript::residual(const std::string& name) {
   if (!eager()) return;
-  if (s_.dropout) dropout(name + " dropout", states(), mask());
-  pass(name, MemoryOp::elementwise, 2 * states(), states());
+  if (s_.dropout) dropout(name + " dropout", branch(), mask());
+  pass(name, MemoryOp::elementwise, states() + branch(), states());
 }
 
 void PytorchScript::residual_gradient(const std::string& name) {
-  if (eager() && s_.dropout) dropout_gradient(name + " dropout", states(), mask());
+  if (s_.autocast) pass(name + " gradient to 16 bits", MemoryOp::elementwise, states(), branch());
+  if (eager() && s_.dropout) dropout_gradient(name + " dropout", branch(), mask());
+}
+
+void PytorchScript::copy_input(const std::string& name, std::int64_t width) {
+  if (!s_.autocast) return;
+  const std::int64_t numbers = s_.tokens * width;
+  pass(name + " input to 16 bits", MemoryOp::elementwise, numbers * s_.wide_element(),
+       numbers * s_.element());
+}
+
+void PytorchScript::copy_weight(const std::string& name, std::int64_t numbers) {
+  if (!s_.autocast) return;
+  pass(name + " weight to 16 bits", MemoryOp::elementwise, numbers * s_.wide_element(),
+       numbers * s_.element());
+}
+
+void PytorchScript::widen_gradient(const std::string& name, std::int64_t width) {
+  if (!s_.autocast) return;
+  const std::int64_t numbers = s_.tokens * width;
+  pass(name + " input gradient to fp32", MemoryOp::elementwise, numbers * s_.element(),
+       numbers * s_.wide_element(), numbers);
 }
 
 void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, bool biased) {
@@ -118,7 +131,8 @@ void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, boo
 }
 
 void PytorchScript::activation() {
-  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, of(s_.ffn), false);
+  if (runs_gelu_by_operators(s_))
+    return gelu_by_operators(*this, s_.tokens * s_.ffn, s_.element(), false);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("activation", MemoryOp::activation, half, half);
@@ -129,7 +143,8 @@ void PytorchScript::activation() {
 }
 
 void PytorchScript::activation_gradient() {
-  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, of(s_.ffn), true);
+  if (runs_gelu_by_operators(s_))
+    return gelu_by_operators(*this, s_.tokens * s_.ffn, s_.element(), true);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("gate backward", MemoryOp::elementwise, 2 * half, half);
@@ -297,10 +312,19 @@ std::vector<Columns> layers_of(PieceKind kind, const char* name, const Transform
   return {{"query", width - 2 * keys}, {"key", keys}, {"value", keys}};
 }
 
+// Of a layer of `linear_layers`, which may stand for two.
+int copies_of_input(const TransformerSlice& s, PieceKind kind, std::size_t layers) {
+  return linear_layers(s, kind) / static_cast<int>(layers);
+}
+
 void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
   PytorchScript script(list, s);
   bool gathered = false;
-  for (const Columns& layer : layers_of(kind, name, s)) {
+  const std::vector<Columns> layers = layers_of(kind, name, s);
+  for (const Columns& layer : layers) {
+    for (int copy = 0; copy < copies_of_input(s, kind, layers.size()); ++copy)
+      script.copy_input(layer.name, s.hidden);
+    script.copy_weight(layer.name, layer.width * s.hidden);
     const Gemm product = script.product(layer.width, s.hidden);
     if (gathered)
       list.kernel(layer.name, product);
@@ -315,8 +339,14 @@ void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind,
   PytorchScript script(list, s);
   const std::vector<Columns> layers = layers_of(kind, name, s);
   column_backward(list, s, name, layers);
-  for (const Columns& layer : layers)
+  const int copies = copies_of_input(s, kind, layers.size());
+  for (const Columns& layer : layers) {
     script.bias_gradient(layer.name, layer.width, biased(kind, s.trained_biases));
+    for (int copy = 0; copy < copies; ++copy) {
+      script.widen_gradient(layer.name, s.hidden);
+      if (copy > 0) script.gradient_sum(layer.name + " input");
+    }
+  }
   if (s.post_norm) script.gradient_sum(kind == PieceKind::qkv ? "residual 1" : "residual 2");
 }
 
@@ -357,6 +387,7 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         kind,
         [=](List& list, PytorchAttention s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
+          s.copy_weight(name, own.hidden * rows);
           reduced_product(list, own, name, s.product(own.hidden, rows));
           added_bias(list, own, name, biased(kind, own.biases), own.shard_tokens * own.hidden);
         },
@@ -392,9 +423,9 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
 }
 
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
-  const Bytes states = s.hidden_states();
+  const Bytes states = s.tokens * s.hidden * s.wide_element();
   const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes shard = elements * s.element();
+  const Bytes shard = elements * s.wide_element();
   PytorchScript script(list, s);
   script.pass("embedding", MemoryOp::embedding, states, states);
   reduce_partial_sums(list, s, "embedding");
@@ -406,10 +437,10 @@ void pytorch_embedding_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void pytorch_embedding_backward(WorkList& list, const TransformerSlice& s, bool tied) {
-  const Bytes states = s.hidden_states();
+  const Bytes states = s.tokens * s.hidden * s.wide_element();
   const std::int64_t elements = s.shard_tokens * s.hidden;
-  const Bytes shard = elements * s.element();
-  const Bytes table = s.vocabulary * s.hidden * s.element();
+  const Bytes shard = elements * s.wide_element();
+  const Bytes table = s.vocabulary * s.hidden * s.wide_element();
   PytorchScript script(list, s);
   if (s.dropout && s.kernels.fusion == Fusion::eager) {
     script.pass("embedding dropout backward", MemoryOp::dropout, shard + Bytes(elements), shard);
@@ -431,8 +462,10 @@ void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
 
 // Nothing but the norm reads the last layer's output, so no gradients meet there.
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
+  PytorchScript script(list, s);
   column_backward(list, s, "logits", s.vocabulary);
-  PytorchScript(list, s).norm_gradient("final norm", false);
+  script.widen_gradient("logits", s.hidden);
+  script.norm_gradient("final norm", false);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {

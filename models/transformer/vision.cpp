@@ -41,7 +41,7 @@ class Ends {
     const std::int64_t all = s_.micro_batch * n_.patches();
     return by_hand() ? divide_up(all, s_.context) : all;
   }
-  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.element(); }
+  Bytes states() const { return s_.shard_tokens * s_.hidden * s_.wide_element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   Bytes read_by_classifier() const { return s_.micro_batch * s_.hidden * s_.element(); }
   Bytes probabilities() const { return s_.micro_batch * n_.classes * size_of(Dtype::fp32); }
@@ -77,6 +77,7 @@ void Ends::patches_forward(WorkList& list) const {
     memory(list, "sort pixels by patch", MemoryOp::elementwise, images, images);
     list.kernel("patches", Gemm{rows(), s_.hidden, pixels(), 1, s_.gemm});
   } else {
+    PytorchScript(list, s_).copy_weight("patches", s_.hidden * pixels());
     list.kernel("patches", convolution(ConvolutionPass::forward));
   }
   if (s_.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
@@ -107,7 +108,7 @@ LayerWork Ends::embedding() const {
                     n_.sequence_length() * s_.hidden;
   work.matrices = {{s_.hidden, pixels()}, {n_.sequence_length(), s_.hidden}};
   work.kept.add(Module::embedding, rows() * pixels() * s_.element() + mask());
-  work.output = s_.hidden_states();
+  work.output = s_.stream_states();
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s_.micro_batch * n_.patches()) *
                                    static_cast<double>(s_.hidden * pixels()));
   work.skipped_flops = work.forward_model_flops;  // images have no gradient

@@ -211,8 +211,11 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
       break;
     case Accumulation::autograd: {
       const std::int64_t first = divide_up(parameters, microbatches);
-      if (!same_type) kernel("gradient conversion", first, produced, true);
-      kernel("gradient accumulation", parameters - first, produced + kept, !same_type);
+      // Autocast widens each gradient before autograd adds it.
+      const bool all = recipe.precision.autocasts();
+      if (!same_type) kernel("gradient conversion", all ? parameters : first, produced, true);
+      kernel("gradient accumulation", parameters - first, all ? kept + kept : produced + kept,
+             !same_type && !all);
     }
   }
   return list.take();

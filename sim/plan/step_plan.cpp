@@ -58,6 +58,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .finetune = recipe.finetune,
           .gradient_sums = sums ? std::optional(recipe.precision.gradients.value()) : std::nullopt,
           .compute = recipe.precision.compute,
+          .autocast = recipe.precision.autocasts(),
           .fp8_inputs = recipe.precision.kept_fp8_inputs,
           .fp8 = fp8_casts(recipe)};
 }

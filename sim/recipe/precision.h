@@ -36,9 +36,15 @@ struct Precision {
   Option<bool> fp8_transposes = depends(true);
 
   models::Fp8Recipe scales() const { return fp8_recipe.value_or(models::Fp8Recipe::current); }
+  // torch.autocast: fp32 weights, of which products of 16 bits read copies.
+  bool autocasts() const {
+    return parameters == models::Dtype::fp32 &&
+           (compute == models::Dtype::bf16 || compute == models::Dtype::fp16);
+  }
   // 16-bit compute and below only.
   bool keeps_master() const {
-    return master_weights != MasterWeights::none && size_of(compute) < size_of(models::Dtype::fp32);
+    return master_weights != MasterWeights::none && !autocasts() &&
+           size_of(compute) < size_of(models::Dtype::fp32);
   }
   // Of the master copy: all of a weight, not what the weight itself lacks of it.
   bool keeps_whole_master() const {

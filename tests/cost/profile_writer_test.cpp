@@ -34,21 +34,14 @@ Profile full() {
   Profile p;
   p.name = "h200";
   p.gpu = "h200-sxm5-141gb";
-  GemmLaw gemm{Dtype::bf16,
-               Seconds(5.91234e-6),
-               0.712345,
-               0.812345,
-               1.4,
-               GemmWaves{132, 0.41, 0.125},
-               GemmUnaligned{0.2, 0.3, 0.4},
-               1.16,
-               1.24,
-               1.05,
-               {1, 65536},
-               {8, 131072},
-               {16, 32768},
-               {},
-               from()};
+  GemmLaw gemm;
+  gemm.dtype = Dtype::bf16, gemm.fixed = Seconds(5.91234e-6), gemm.exponent = 1.4;
+  gemm.compute_efficiency = 0.712345, gemm.memory_efficiency = 0.812345;
+  gemm.waves = GemmWaves{132, 0.41, 0.125};
+  gemm.unaligned = GemmUnaligned{0.2, 0.3, 0.4};
+  gemm.row_scaled = 1.16, gemm.block_scaled = 1.24, gemm.micro_scaled = 1.05;
+  gemm.m = {1, 65536}, gemm.n = {8, 131072}, gemm.k = {16, 32768};
+  gemm.from = from();
   gemm.residuals = {{4096, 8192, 1024, 1, 1.03}, {512, 512, 64, 96, 0.912345}};
   p.gemm = {gemm};
   p.batched_gemm_efficiency = 0.61;

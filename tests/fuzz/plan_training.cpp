@@ -25,13 +25,18 @@ void draw_precision(Sketch& s) {
     fp8_weights = draw.chance(60);
     s.set("/training/precision/parameters", fp8_weights ? "fp8" : "bf16");
   }
-  if (draw.chance(40)) s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));
+  const bool gathers = s.strategy == "fsdp" || s.strategy == "hsdp";
+  s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.fused_attention &&
+               s.stack() && s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
+               draw.chance(40);
+  if (s.autocast) s.set("/training/precision/parameters", "fp32");
+  if (!s.autocast && draw.chance(40))
+    s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));
   std::string master = "fp32";
-  if (draw.chance(40)) {
+  if (!s.autocast && draw.chance(40)) {
     master = fp8_weights ? draw.word({"fp32", "bf16"}) : draw.word({"fp32", "none"});
     const bool halves = compute == "bf16" || (compute == "fp8" && !fp8_weights);
-    if (halves && s.strategy != "fsdp" && s.strategy != "hsdp" && draw.chance(30))
-      master = "remainder";
+    if (halves && !gathers && draw.chance(30)) master = "remainder";
     s.set("/training/precision/master_weights", master);
   }
   if (compute == "fp8" && !fp8_weights && draw.chance(30))
@@ -88,6 +93,7 @@ void draw_recompute(Sketch& s) {
 
 // Adapters of decoders, or some parts of them.
 void draw_finetune(Sketch& s) {
+  if (s.autocast) return;
   Draw& draw = s.draw;
   if (s.kind != Kind::decoder || (s.compute_fp8 && draw.chance(50)) || draw.chance(60)) return;
   const bool plain = !s.experts && !s.latent;

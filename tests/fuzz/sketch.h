@@ -40,7 +40,7 @@ struct Sketch {
   bool fused_attention = false;
   std::string execution = "fused";
   std::string strategy = "allreduce";
-  bool offloads = false, compute_fp8 = false, narrow = false;
+  bool offloads = false, compute_fp8 = false, narrow = false, autocast = false;
   bool updates = true, forward_only = false;
   // Of the machine.
   bool has_bf16 = true, has_fp8 = false, has_host = true, has_power = true;

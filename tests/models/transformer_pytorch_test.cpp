@@ -277,6 +277,44 @@ TEST_CASE("autograd keeps what Korthikanti et al. count, and an eager gate one t
   CHECK(kept(kLlama, Fusion::eager) - kept(kLlama, Fusion::by_hand) == Bytes(2 * 64 * 384 * 2));
 }
 
+// Weights: 4 bytes read and 2 written forward. Inputs of both column layers the same, and back 2
+// and 4. Norms (2 + 5 tensors), residual sums (2 of 3) and sums of gradients (3) are of 4 bytes,
+// the branch of a residual sum of 2, and its gradient is copied to 16 bits.
+TEST_CASE("autocast copies weights and inputs to 16 bits and leaves all else in fp32") {
+  const auto with = [](const Transformer& network, bool autocast, bool separate = false) {
+    Execution how = eager(Dtype::bf16);
+    how.autocast = autocast;
+    how.kernels.separate_projections = separate;
+    return layer(network_work(network, how));
+  };
+  const std::int64_t states = 2 * 64 * kGpt.hidden, weights = 12 * kGpt.hidden * kGpt.hidden;
+  const LayerWork plain = with(kGpt, false), cast = with(kGpt, true);
+  const std::int64_t norms = 2 * (2 + 5) * 2, sums = 2 * (2 + 3) * 2, copies = 2 * (6 + 6 + 6);
+  CHECK(traffic(cast) - traffic(plain) == 6 * weights + (norms + sums + copies) * states);
+  CHECK(cast.kept.total().count() - plain.kept.total().count() == 2 * weights + 2 * 2 * states);
+  const Lines script_of_cast = script(cast.forward);
+  CHECK(Lines(script_of_cast.begin(), script_of_cast.begin() + 4) ==
+        Lines{"norm 1", "qkv input to 16 bits", "qkv weight to 16 bits", "qkv"});
+  // Queries, keys, values and both halves of a gate copy the input each.
+  const LayerWork joint = with(kLlama, true), apart = with(kLlama, true, true);
+  const std::int64_t inputs = 2 * 64 * kLlama.hidden;
+  CHECK(apart.kept.total().count() - joint.kept.total().count() == 2 * (2 + 1) * inputs);
+  CHECK(apart.parameters == joint.parameters);
+}
+
+// tanh, the factor made of it and, in fp32, the input: HF's NewGELUActivation.
+TEST_CASE("GELU by operators keeps what autograd saves of each") {
+  const auto kept = [](bool operators, bool autocast) {
+    Execution how = eager(Dtype::bf16);
+    how.autocast = autocast;
+    how.kernels.activations_by_operators = operators;
+    return layer(network_work(kGpt, how)).kept.total().count();
+  };
+  const std::int64_t numbers = 2 * 64 * 4 * kGpt.hidden;
+  CHECK(kept(true, false) - kept(false, false) == 4 * numbers);
+  CHECK(kept(true, true) - kept(false, true) == (3 * 4 + 2 - 2) * numbers);
+}
+
 // 128 tokens of 1000 logits. Eager holds fp32 log-probabilities, their gradient and that of the
 // logits at once: 12 bytes; compiled the logits and their gradient.
 TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {

@@ -269,6 +269,26 @@ TEST_CASE(
   CHECK(warned({}, R"({"kind": "fat_tree"})") == "");
 }
 
+TEST_CASE("fp32 weights beside products of 16 bits are torch.autocast, where that is described") {
+  const auto with = [](std::vector<std::string> more) {
+    std::vector<std::string> set = {
+        "training.precision.compute=bf16", "training.precision.parameters=fp32",
+        "training.execution=eager", "training.fused_attention=true", "parallelism.tp=1"};
+    set.insert(set.end(), more.begin(), more.end());
+    return said(set);
+  };
+  const std::string parameters = "/training/precision/parameters: ";
+  CHECK(with({}) == "");
+  CHECK(with({"training.precision.compute=fp16"}) == "");
+  CHECK(with({"parallelism.tp=2"}).find(parameters) == 0);
+  CHECK(with({"training.execution=fused"}).find(parameters) == 0);
+  CHECK(with({"training.execution=compiled"}).find(parameters) == 0);
+  CHECK(with({"training.fused_attention=false"}).find("/training/fused_attention: ") == 0);
+  CHECK(with({"training.precision.gradients=bf16"}).find("/training/precision/gradients: ") == 0);
+  CHECK(with({"training.precision.master_weights=fp32"}).find("/training/precision/master") == 0);
+  CHECK(with({"parallelism.data_parallel.kind=fsdp"}).find(parameters) == 0);
+}
+
 TEST_CASE("execution and launch time are read, and what is not described is refused") {
   test::Folder folder("execution");
   const std::string path = folder.write("s.json", test::kSmall);

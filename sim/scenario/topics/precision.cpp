@@ -43,8 +43,8 @@ void visit_fields(json::Fields& f, Precision& s) {
   f.choice("compute", s.compute, kDtypes, json::optional,
            "Type of matrix multiplications. Default: bf16, on GPUs without it fp16, else fp32.");
   f.choice("parameters", s.parameters, kStateDtypes,
-           "Type in which weights are kept and gathered; fp8 with fp8 compute only. Default: that "
-           "of compute, bf16 with fp8.");
+           "Type in which weights are kept and gathered; fp8 with fp8 compute only; fp32 beside 16 "
+           "bits: torch.autocast. Default: that of compute, bf16 with fp8.");
   f.choice("gradients", s.gradients, scenario::kGradientDtypes, json::optional,
            "Type in which gradients are kept and reduced. Default: that of the weights.");
   f.choice(
@@ -84,9 +84,36 @@ namespace {
 
 constexpr const char* kPrecision = "/training/precision";
 
-void check_parameters(const TrainingRecipe& recipe, Findings& findings) {
+// torch.autocast: fp32 weights beside products of 16 bits.
+void check_autocast(const Scenario& scenario, const std::string& pointer, Findings& findings) {
+  const TrainingRecipe& recipe = scenario.recipe;
+  const recipe::Precision& types = recipe.precision;
+  const models::Transformer* stack = models::stack_of(scenario.network);
+  if (types.gradients != Dtype::fp32)
+    findings.error(fmt::format("{}/gradients", kPrecision), "gradients of fp32 weights are fp32",
+                   "remove it");
+  if (types.master_weights.is_said() && types.master_weights != recipe::MasterWeights::none)
+    findings.error(fmt::format("{}/master_weights", kPrecision),
+                   "the weights themselves are fp32 here", "remove it");
+  constexpr const char* kCure = "remove it: master_weights keeps fp32 copies of 16-bit weights";
+  if (plan::strategy_of(scenario.plan, recipe).layer_units)
+    findings.error(pointer, "the sharded parameters are fp32, what is gathered of them is not",
+                   "remove it");
+  else if (stack == nullptr || scenario.network.is<models::EncoderDecoder>())
+    findings.error(pointer,
+                   "16-bit products of fp32 weights (torch.autocast) are described of decoders, "
+                   "encoders and vision transformers",
+                   kCure);
+  else if (!recipe.finetune.all())
+    findings.error(pointer, "autocast is described of networks that train whole",
+                   "remove it; adapters have training/finetune/autocast");
+}
+
+void check_parameters(const Scenario& scenario, Findings& findings) {
+  const TrainingRecipe& recipe = scenario.recipe;
   if (!recipe.precision.parameters) return;
   const std::string pointer = fmt::format("{}/parameters", kPrecision);
+  if (recipe.precision.autocasts()) return check_autocast(scenario, pointer, findings);
   TrainingRecipe plain = recipe;
   plain.precision.parameters.reset();
   const Dtype natural = plan::weight_type(plain);
@@ -191,7 +218,7 @@ recipe::Precision assemble_precision(recipe::Precision precision, const topologi
   precision.compute.otherwise(has(Dtype::bf16)   ? Dtype::bf16
                               : has(Dtype::fp16) ? Dtype::fp16
                                                  : Dtype::fp32);
-  switch (precision.compute) {
+  switch (precision.autocasts() ? Dtype::fp32 : precision.compute.value()) {
     case Dtype::fp32:
     case Dtype::tf32: precision.gradients.otherwise(Dtype::fp32); break;
     case Dtype::fp16: precision.gradients.otherwise(Dtype::fp16); break;
@@ -234,7 +261,7 @@ void validate_compute(const Scenario& scenario, Findings& findings) {
 
 void validate_precision(const Scenario& scenario, Findings& findings) {
   const TrainingRecipe& recipe = scenario.recipe;
-  check_parameters(recipe, findings);
+  check_parameters(scenario, findings);
   check_master(recipe, scenario.plan, findings);
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);

@@ -57,7 +57,7 @@ void check_names(const ScenarioSections& sections, Findings& findings) {
 
 void check_execution_of_network(const Scenario& scenario, Findings& findings) {
   const models::Execution planned = plan::execution(scenario.recipe, scenario.plan);
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kPointers = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kPointers = {
       {{"", "/model"},
        {"tensor_chunks", "/parallelism/tensor_parallel/chunks"},
        {"tensor", "/parallelism/tp"},
@@ -67,6 +67,7 @@ void check_execution_of_network(const Scenario& scenario, Findings& findings) {
        {"expert_tensor", "/parallelism/etp"},
        {"fused_attention", "/training/fused_attention"},
        {"fusion", "/training/execution"},
+       {"autocast", "/training/precision/parameters"},
        {"sequence_length", "/training/sequence_length"},
        {"decoder_sequence_length", "/training/decoder_sequence_length"},
        {"predictions", "/training/predictions_per_sequence"},
