@@ -9,6 +9,9 @@ GPTS = {
     "gpt-2.7b": (32, 2560, 32),
 }
 VOCABULARY = 50304
+# The widths of Llama 3 8B (Grattafiori et al. 2024, table 3), of which one GPU holds some layers.
+LLAMA3_8B = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocabulary": 128256}
+TINY_LLAMA = {"hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 48, "vocabulary": 64}
 TINY = (2, 32, 2)  # of a dry run
 
 
@@ -21,6 +24,12 @@ def gpt(name, sequence, batch, technique, precision="bf16", recompute="none", ac
     }
 
 
+def llama(layers, sequence, batch, technique, precision="bf16", recompute="none", accumulate=1):
+    return {"kind": "llama", "name": f"llama3-8b-{layers}l", "layers": layers, **LLAMA3_8B, "sequence": sequence,
+            "batch": batch, "accumulate": accumulate, "technique": technique, "precision": precision,
+            "recompute": recompute}
+
+
 def resnet(batch, precision):
     return {"kind": "resnet50", "name": "resnet50", "image": 224, "classes": 1000, "batch": batch, "accumulate": 1,
             "technique": "eager", "precision": precision, "recompute": "none"}
@@ -28,7 +37,7 @@ def resnet(batch, precision):
 
 def identity(case):
     parts = [case["name"]]
-    if case["kind"] == "gpt":
+    if case["kind"] != "resnet50":
         parts.append(f"s{case['sequence']}")
     parts.append(f"b{case['batch']}")
     if case["accumulate"] > 1:
@@ -47,7 +56,10 @@ def all_cases(quick):
     first += [resnet(64, "bf16"), resnet(64, "tf32")]
     if quick:
         return first
-    rest = [gpt("gpt-1.3b", 2048, 2, technique) for technique in three]
+    rest = [llama(4, 8192, 1, technique, recompute=recompute) for recompute in ("none", "full")
+            for technique in ("fused", "compiled")]
+    rest += [llama(4, 2048, 4, "fused")]
+    rest += [gpt("gpt-1.3b", 2048, 2, technique) for technique in three]
     rest += [gpt("gpt-1.3b", 2048, 8, "fused", recompute="full"), gpt("gpt-2.7b", 2048, 1, "fused")]
     rest += [gpt("gpt-760m", 2048, 2, technique) for technique in three]
     rest += [gpt("gpt-350m", 1024, 8, "fused", precision) for precision in ("tf32", "fp32")]
@@ -89,24 +101,38 @@ def dry_cases():
             case.update(name="gpt-tiny", layers=layers, hidden=hidden, heads=heads, vocabulary=64)
             cases.append(case)
     cases.append(dict(cases[1], precision="bf16", recompute="none", accumulate=1))
+    for technique, recompute, accumulate in (("eager", "none", 1), ("eager", "full", 2), ("fused", "full", 1)):
+        case = llama(2, 16, 2, technique, "fp32", recompute, accumulate)
+        cases.append(dict(case, name="llama-tiny", **TINY_LLAMA))
     small = resnet(2, "fp32")
     small.update(image=64)
     return cases + [small, dict(small, precision="bf16")]
+
+
+def llama_products(case):
+    """Weights of a layer's products."""
+    hidden = case["hidden"]
+    keys = case["kv_heads"] * (hidden // case["heads"])
+    return 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * case["ffn"]
 
 
 def parameters(case):
     if case["kind"] == "resnet50":
         return 25557032
     hidden = case["hidden"]
+    if case["kind"] == "llama":
+        return case["layers"] * (llama_products(case) + 2 * hidden) + hidden + 2 * case["vocabulary"] * hidden
     return (case["layers"] * (12 * hidden * hidden + 13 * hidden) + 2 * hidden
             + (case["vocabulary"] + case["sequence"]) * hidden)
 
 
 def model_flops(case):
-    """Of one step of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh), Narayanan et al. 2021 without recomputation."""
-    if case["kind"] != "gpt":
+    """Of one step of a GPT: 72 B s l h^2 (1 + s / 6h + V / 12lh), Narayanan et al. 2021 without recomputation; of a
+    Llama the same with its own products: 6 for each of their weights, 12 s h of attention, a token and layer."""
+    if case["kind"] == "resnet50":
         return None
     tokens = case["batch"] * case["accumulate"] * case["sequence"]
     hidden, layers = case["hidden"], case["layers"]
-    return (72.0 * tokens * layers * hidden * hidden + 12.0 * tokens * case["sequence"] * layers * hidden
+    products = llama_products(case) if case["kind"] == "llama" else 12 * hidden * hidden
+    return (6.0 * tokens * layers * products + 12.0 * tokens * case["sequence"] * layers * hidden
             + 6.0 * tokens * hidden * case["vocabulary"])

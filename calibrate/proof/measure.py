@@ -16,15 +16,20 @@ What is measured, exactly, so that a scenario can say the same:
   stay in fp32. In fp32 and tf32 the optimizer works on the weights themselves.
 - Gradients are freed after each step (zero_grad's set_to_none).
 - GPT: pre-norm, learned positions, biases, GELU, no dropout, output weights tied; loss in fp32.
+- Llama: RMSNorm in one operator, rotary positions as products of complex numbers in fp32, queries, keys and values of
+  a product each, keys and values repeated for their group of queries, SwiGLU, no biases, output weights of their own;
+  loss in fp32. Needs PyTorch 2.4.
 - Techniques: "eager" has unfused attention (matmul, scale, mask, softmax, matmul), "fused" has
-  scaled_dot_product_attention, "compiled" is torch.compile with scaled_dot_product_attention.
+  scaled_dot_product_attention (of a Llama cuDNN's before others), "compiled" is torch.compile with
+  scaled_dot_product_attention: of all of a GPT, of each block and of the loss of a Llama.
+- Full recomputation is torch.utils.checkpoint without reentrance around each block. It ends with the last tensor that
+  the backward pass needs, so the last product is not made again; a compiled block is made again whole.
 - Inputs lie on the GPU. Times are CUDA events between steps that follow each other without a pause.
 - Host time per kernel: a step of the same script on a network so small that the GPU waits for the host, divided by
   the kernels that the profiler counts in it.
 """
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -37,117 +42,16 @@ import time
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
 from cases import all_cases, cpu_cases, dry_cases, identity, model_flops, parameters
+from training import (Training, hardware, host_time, processors, quartile_spread, release_memory, software,
+                      timed_on_cpu, timed_steps)
 
 FORMAT_NOTES = ("Training steps on one device, measured by calibrate/proof/measure.py; its first lines say what is "
                 "measured. step_time: median; step_time_spread: (third - first quartile) / median.")
 CASE_TIMEOUT_S = 600
-DTYPES = {"bf16": "bfloat16", "fp32": "float32", "tf32": "float32"}
-HOST_BOUND = (12, 32, 2)  # layers, hidden, heads so small that the host is what takes time
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # One case, in its own process.
-
-
-class Training:
-    """Network, optimizer and inputs of one case on one device."""
-
-    def __init__(self, case, device):
-        import torch
-        from torch import nn
-
-        from networks import MasterOptimizer, build_gpt, build_resnet50
-
-        torch.manual_seed(1)
-        tf32 = case["precision"] == "tf32"
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
-        torch.backends.cudnn.benchmark = True  # the fastest convolution for these sizes
-        dtype = getattr(torch, DTYPES[case["precision"]])
-        self.accumulate = case["accumulate"]
-        is_gpt = case["kind"] == "gpt"
-        model = (build_gpt if is_gpt else build_resnet50)(case).to(device=device, dtype=dtype).train()
-        if is_gpt:
-            shape = (case["batch"], case["sequence"])
-            self.inputs = torch.randint(case["vocabulary"], shape, device=device)
-            self.targets = torch.randint(case["vocabulary"], shape, device=device)
-        else:
-            for module in model.modules():
-                if isinstance(module, nn.BatchNorm2d):
-                    module.float()
-            model = model.to(memory_format=torch.channels_last)
-            images = torch.randn(case["batch"], 3, case["image"], case["image"], device=device, dtype=dtype)
-            self.inputs = images.contiguous(memory_format=torch.channels_last)
-            self.targets = torch.randint(case["classes"], (case["batch"],), device=device)
-        self.count = sum(parameter.numel() for parameter in model.parameters())
-        self.optimizer = MasterOptimizer(model.parameters(), adam=is_gpt)
-        self.model = torch.compile(model) if case["technique"] == "compiled" else model
-
-    def step(self):
-        for _ in range(self.accumulate):
-            loss = self.model(self.inputs, self.targets)
-            if self.accumulate > 1:
-                loss = loss / self.accumulate
-            loss.backward()
-        self.optimizer.step()
-        return loss.detach()
-
-
-def timed_steps(training, budget_s, least, most):
-    """Milliseconds of each step, by CUDA events that are read when all steps have been enqueued."""
-    import torch
-
-    began = time.monotonic()
-    training.step()
-    torch.cuda.synchronize()
-    once = max(time.monotonic() - began, 1e-4)
-    steps = int(min(most, max(least, budget_s / once)))
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-    events[0].record()
-    for event in events[1:]:
-        training.step()
-        event.record()
-    torch.cuda.synchronize()
-    return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
-
-
-def timed_on_cpu(training, budget_s):
-    """The same by the clock of the process that computes."""
-    times = []
-    began = time.perf_counter()
-    while len(times) < 5 or (time.perf_counter() - began < budget_s and len(times) < 50):
-        before = time.perf_counter()
-        training.step()
-        times.append(1000.0 * (time.perf_counter() - before))
-    return times
-
-
-def host_time(case):
-    """Host microseconds per kernel of this script, and the kernels counted; None where the profiler counts none."""
-    import torch
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    layers, hidden, heads = HOST_BOUND
-    small = dict(case, layers=layers, hidden=hidden, heads=heads, vocabulary=64, sequence=16, batch=1, accumulate=1,
-                 recompute="none")
-    training = Training(small, "cuda")
-    for _ in range(5):
-        training.step()
-    step_ms = statistics.median(timed_steps(training, 1.0, 20, 100))
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        training.step()
-        torch.cuda.synchronize()
-    kernels = sum(1 for event in profiler.events()
-                  if event.device_type == DeviceType.CUDA and not event.name.lower().startswith("memcpy htod"))
-    if kernels == 0:
-        return None
-    return {"us_per_kernel": 1000.0 * step_ms / kernels, "step_ms": step_ms, "kernels": kernels}
-
-
-def quartile_spread(values):
-    first, middle, third = statistics.quantiles(values, n=4, method="inclusive")
-    return (third - first) / middle
 
 
 def metrics_of(case, times, on_gpu):
@@ -212,10 +116,9 @@ def measure(case, device, threads, dry):
         out_of_memory = True
     if out_of_memory:
         return dict(result, outcome="oom", metrics=[])
-    if case["kind"] == "gpt":
+    if case["kind"] != "resnet50":
         training = None
-        gc.collect()
-        torch.cuda.empty_cache()
+        release_memory()
         if hasattr(torch, "_dynamo"):
             torch._dynamo.reset()
         try:
@@ -223,41 +126,6 @@ def measure(case, device, threads, dry):
         except Exception as error:  # no profiler on this machine: the step is measured all the same
             print(f"    host time per kernel: {error}", file=sys.stderr)
     return result
-
-
-def processors():
-    """All cores of the process, as one device."""
-    import torch
-
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {"gpu": names[0] if names else "unknown", "num_gpus": 1, "cores": torch.get_num_threads()}
-
-
-def hardware():
-    import torch
-
-    properties = torch.cuda.get_device_properties(0)
-    free, total = torch.cuda.mem_get_info()
-    found = {"gpu": properties.name, "num_gpus": 1, "capability": f"{properties.major}.{properties.minor}",
-             "multiprocessors": properties.multi_processor_count, "memory_bytes": total, "usable_memory_bytes": free}
-    query = "driver_version,power.limit,clocks.max.sm,clocks.max.mem"
-    try:
-        done = subprocess.run(["nvidia-smi", "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=30, check=False)
-        values = [value.strip() for value in done.stdout.strip().split(",")]
-        if done.returncode == 0 and len(values) == 4:
-            found.update(zip(("driver", "power_limit", "clock_sm_max", "clock_memory_max"), values))
-    except (OSError, subprocess.TimeoutExpired):
-        pass
-    return found
-
-
-def software():
-    import torch
-
-    return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
-            "python": sys.version.split()[0]}
 
 
 def run_case(case, device, threads, dry, path):
@@ -278,15 +146,26 @@ def described(case):
                  "kv_heads": case["heads"], "ffn": 4 * case["hidden"], "vocab": case["vocabulary"],
                  "seq": case["sequence"], "act": "gelu", "norm": "layer_norm", "positional": "learned",
                  "biases": True, "dropout": False, "tied_embeddings": True}
+    elif case["kind"] == "llama":
+        model = {"name": case["name"], "layers": case["layers"], "hidden": case["hidden"], "heads": case["heads"],
+                 "kv_heads": case["kv_heads"], "ffn": case["ffn"], "vocab": case["vocabulary"],
+                 "seq": case["sequence"], "act": "swiglu", "norm": "rms_norm", "positional": "rope",
+                 "biases": False, "dropout": False, "tied_embeddings": False}
     else:
         model = {"name": "resnet50", "image": case["image"], "classes": case["classes"], "layout": "channels_last"}
     model["parameters"] = parameters(case)
     half = case["precision"] == "bf16"
+    how = {}
+    if case["kind"] == "llama":
+        how["projections"] = "separate"
+        how["loss"] = "compiled" if case["technique"] == "compiled" else "eager"
+    if case["recompute"] == "full":
+        how["recompute_stops_early"] = case["technique"] != "compiled"
     return {"model": model, "parallelism": {"tp": 1, "pp": 1, "dp": 1},
             "batch": {"mbs": case["batch"], "gbs": case["batch"] * case["accumulate"]},
             "precision": case["precision"], "gradients": "bf16" if half else "fp32",
             "master_weights": "fp32" if half else "none", "recompute": case["recompute"],
-            "technique": case["technique"], "framework": "PyTorch"}
+            "technique": case["technique"], **how, "framework": "PyTorch"}
 
 
 def record_of(case, result, date, dry):

@@ -11,6 +11,8 @@ PRECISIONS = ("bf16", "fp16", "fp32", "tf32", "fp8")
 ACTIVATIONS = ("gelu", "relu", "swiglu", "geglu")
 # Our technique -> execution and whether attention is fused.
 TECHNIQUES = {"eager": ("eager", False), "fused": ("eager", True), "compiled": ("compiled", True)}
+# What a record may say of operators, and a scenario calls the same.
+OPERATORS = {"projections": ("joint", "separate"), "loss": ("eager", "compiled")}
 RECOMPUTES = {"none": "none", "selective": "selective", "full": "full", "every_layer": "full"}
 
 
@@ -195,6 +197,19 @@ def recompute_of(record):
     return RECOMPUTES[first_word(said)]
 
 
+def operators_of(record):
+    result = {}
+    for key, known in OPERATORS.items():
+        if record.get(key) is None:
+            continue
+        if record[key] not in known:
+            raise BadRecord(f"\"{key}\" is {json.dumps(record[key])[:60]}, expected one of {', '.join(known)}")
+        result[key] = record[key]
+    if record.get("recompute_stops_early") is True:
+        result["recompute_stops_early"] = True
+    return result
+
+
 def precision_of(record):
     precision = first_word(record.get("precision"))  # "fp16 mixed"
     if precision not in PRECISIONS:
@@ -255,6 +270,7 @@ def training_of(record, degrees, notes):
               "optimizer": optimizer_of(record, notes), "recompute": recompute_of(record)}
     if execution != "fused":
         result["execution"] = execution
+    result.update(operators_of(record))
     host = record.get("host")
     if isinstance(host, dict) and host.get("us_per_kernel"):
         result["launch_time"] = f"{host['us_per_kernel']:.6g}us"

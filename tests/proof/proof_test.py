@@ -19,14 +19,14 @@ PROBE_CPU = os.path.join(HERE, "..", "..", "calibrate", "probe", "cpu", "probe_c
 sys.path.insert(1, PROOF)
 
 import cases
+import framework_cases
+import frameworks
 import measure
 from scenario_of import BadRecord, Undescribable, is_same_gpu, load_profile, scenario_of
 
 RECORDS = os.path.join(HERE, "synthetic-records.json")
 SCENARIOS = os.path.join(HERE, "synthetic-scenarios.json")
 PROFILES = [("PROFILE", "a100-sxm4-80gb")]
-
-
 def read(path):
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
@@ -86,6 +86,8 @@ def test_reasons():
         (("precision",), "int4", "Undescribable: precision \"int4\""),
         (("optimizer",), "lamb", "Undescribable: optimizer lamb"),
         (("recompute",), "some", "Undescribable: recompute \"some\""),
+        (("projections",), "apart", "BadRecord: \"projections\" is \"apart\", expected one of joint, separate"),
+        (("loss",), 3, "BadRecord: \"loss\" is 3, expected one of eager, compiled"),
         (("mode",), "inference forward", "Undescribable: inference"),
         (("dry_run",), True, "Undescribable: a dry run measures nothing"),
         (("batch",), {}, "Undescribable: does not state mbs"),
@@ -126,6 +128,94 @@ def test_measured_cases_are_described():
     gpt = cases.gpt("gpt-125m", 1024, 8, "fused")
     assert cases.parameters(gpt) == 124475904, cases.parameters(gpt)
     assert cases.model_flops(gpt) == 8192 * 12 * (72 * 768 * 768 + 12 * 1024 * 768) + 6 * 8192 * 768 * 50304
+
+
+def test_networks_of_the_llama_kind():
+    """Parameters are those of Llama 3 8B, and a scenario says how the script computes."""
+    whole = cases.llama(32, 8192, 1, "fused")
+    assert cases.parameters(whole) == 8030261248, cases.parameters(whole)
+    # All weights but norms and the embedding take 6 operations a token, and queries meet keys 8192 times.
+    multiplied = 8030261248 - 65 * 4096 - 128256 * 4096
+    assert cases.model_flops(whole) == 6 * 8192 * multiplied + 12 * 8192 * 8192 * 4096 * 32
+    assert cases.identity(cases.llama(4, 2048, 4, "compiled", recompute="full", accumulate=2)) == \
+        "llama3-8b-4l-s2048-b4-x2-bf16-compiled-recompute-full"
+    for technique, recompute, wanted in [
+        ("fused", "none", {"execution": "eager", "fused_attention": True, "loss": "eager"}),
+        ("compiled", "none", {"execution": "compiled", "fused_attention": True, "loss": "compiled"}),
+        # A checkpoint ends early inside of an eager block; a compiled one is a whole.
+        ("fused", "full", {"execution": "eager", "recompute_stops_early": True}),
+        ("compiled", "full", {"execution": "compiled", "recompute_stops_early": None}),
+    ]:
+        case = cases.llama(4, 8192, 1, technique, recompute=recompute)
+        result = {"outcome": "oom", "metrics": [], "optimizer": "adamw", "hardware": {"gpu": "A100-SXM4-80GB"}}
+        scenario, notes = scenario_of(measure.record_of(case, result, "2000-01-01", dry=False), PROFILES)
+        assert notes == [], notes
+        wanted.update(projections="separate", sequence_length=8192, recompute=recompute)
+        assert {key: scenario["training"].get(key) for key in wanted} == wanted, scenario["training"]
+        assert scenario["model"] == {
+            "layers": 4, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336, "ffn": "swiglu",
+            "vocab": 128256, "positional": "rope", "norm": "rms_norm", "biases": False, "dropout": False,
+            "tied_embeddings": False}, scenario["model"]
+
+
+def has_torch():
+    return importlib.util.find_spec("torch") is not None
+
+
+def test_the_dry_run_trains_a_llama(folder):
+    """Its parameters are those that are expected, where this Python has PyTorch."""
+    if not has_torch():
+        print("no torch: no network is trained")
+        return
+    path = os.path.join(folder, "dry.json")
+    done = subprocess.run([sys.executable, "-B", os.path.join(PROOF, "measure.py"), "--dry-run", "--only", "llama-tiny",
+                           "-o", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcomes = {record["id"]: record["outcome"] for record in read(path)["records"]}
+    assert len(outcomes) == 3, outcomes
+    for name, outcome in outcomes.items():
+        # PyTorch before 2.0 has none, and eager cases do without.
+        old = "fused" in name and "no attribute 'scaled_dot_product_attention'" in outcome
+        assert outcome == "ok" or old, (name, outcome)
+
+
+def run_frameworks(*arguments):
+    done = subprocess.run([sys.executable, "-B", os.path.join(PROOF, "frameworks.py"), *arguments],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_frameworks(trainyard, folder):
+    """Every case of frameworks.py is listed without PyTorch, and is a record that `validate` reads."""
+    every = framework_cases.all_cases()
+    ids = [case["id"] for case in every]
+    assert len(set(ids)) == len(ids) > 20, ids
+    assert run_frameworks("--list") == (0, "\n".join(ids) + "\n", "")
+    code, output, _ = run_frameworks("--list", "--only", "tv-")
+    assert code == 0 and len(output.splitlines()) == 4, output
+    code, _, errors = run_frameworks("--only", "tv-")
+    assert code == 2 and "--gpu is required" in errors, errors
+    code, _, errors = run_frameworks("--gpu", "h100")
+    assert code == 2 and "--gpu h100: expected one of" in errors and "h100-sxm5-80gb" in errors, errors
+    code, _, errors = run_frameworks("--gpu", "h100-sxm5-80gb", "--only", "nonesuch")
+    assert code == 1 and "no case is named like 'nonesuch'" in errors, errors
+
+    metrics = frameworks.metrics_of([2.0, 1.0, 3.0], 2**31, 2**32, (7, 1500.0))
+    assert {metric["name"]: metric["value"] for metric in metrics} == {
+        "step_time": 2.0, "allocated_memory": 2.0, "reserved_memory": 4.0, "step_time_spread": 0.5,
+        "step_time_least": 1.0, "steps": 3, "kernels": 7, "busy_time": 1.5}, metrics
+    records = [frameworks.record_of(case, {"outcome": "ok", "metrics": metrics}) for case in every]
+    records[0].update(outcome="out of memory", metrics=[])
+    records[1].update(outcome="failed: RuntimeError: no", metrics=[])
+    path = os.path.join(folder, "frameworks.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        about = {"date": "2000-01-01", "hardware": {"gpu": "NVIDIA H100"}, "software": {"torch": "2.11"}}
+        json.dump(frameworks.document_of("h100-sxm5-80gb", records, about), stream)
+    done = subprocess.run([trainyard, "validate", "--records", path, "--json"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    rows = {row["record"]: row for row in json.loads(done.stdout)["sets"][0]["records"]}
+    assert sorted(rows) == sorted(ids[:1] + ids[2:]), sorted(rows)
 
 
 def compare(program, *arguments):
@@ -223,7 +313,7 @@ def test_validate_reads_them(trainyard, folder):
 
 def test_the_probe_of_processors(trainyard, folder):
     """Its samples are read and fitted, where this Python has PyTorch."""
-    if importlib.util.find_spec("torch") is None:
+    if not has_torch():
         print("no torch: the probe of processors is not run")
         return
     samples, profile = os.path.join(folder, "samples.jsonl"), os.path.join(folder, "profile.json")
@@ -248,11 +338,14 @@ def main():
     test_reasons()
     test_gpu_names()
     test_measured_cases_are_described()
+    test_networks_of_the_llama_kind()
     with tempfile.TemporaryDirectory() as folder:
         test_errors(folder)
         test_bad_input(folder)
         test_validate_reads_them(sys.argv[1], folder)
         test_the_probe_of_processors(sys.argv[1], folder)
+        test_the_dry_run_trains_a_llama(folder)
+        test_frameworks(sys.argv[1], folder)
     test_the_program_accepts_them(sys.argv[1])
 
 
