@@ -30,7 +30,7 @@
 //                         tied: a sum of both gradients
 //
 // A mask of what comes later is chosen by torch.where, which has a gradient; an encoder's is added.
-// Eager copies of heads and masks, and a type changed to a wider one, handle their numbers one by
+// Eager copies of heads and masks, rotary embeddings, and a type changed to a wider one, handle their numbers one by
 // one (MemoryBound::elements), as operands are permuted, broadcast or of two types: TensorIterator
 // has vectors of contiguous operands of one type only. So does dropout, for its random numbers.
 //
@@ -230,14 +230,19 @@ void PytorchAttention::rope(const std::string& suffix) {
     const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
     return pass("rope" + suffix, MemoryOp::rope, both, both);
   }
+  // Cosines are broadcast over heads, halves are slices, queries and keys are views.
   for (const std::int64_t heads : {s_.heads, s_.kv_heads}) {
-    const Bytes whole = of(heads * s_.head_size);
-    const Bytes half = of(heads * s_.head_size / 2);
-    pass("rope" + suffix + " negated half", MemoryOp::rope, half, half);
-    pass("rope" + suffix + " halves exchanged", MemoryOp::rope, whole, whole);
-    pass("rope" + suffix + " times cosine", MemoryOp::rope, whole, whole);
-    pass("rope" + suffix + " times sine", MemoryOp::rope, whole, whole);
-    pass("rope" + suffix + " sum", MemoryOp::rope, 2 * whole, whole);
+    const std::int64_t numbers = s_.tokens * heads * s_.head_size;
+    const Bytes whole = numbers * s_.element(), half = Bytes(whole.count() / 2);
+    const auto one_by_one = [&](const char* what, Bytes read, Bytes written, std::int64_t count) {
+      pass("rope" + suffix + what, MemoryOp::elementwise, read, written,
+           s_.kernels.broadcasts_in_vectors ? 0 : count);
+    };
+    one_by_one(" negated half", half, half, numbers / 2);
+    one_by_one(" halves exchanged", whole, whole, numbers);
+    one_by_one(" times cosine", whole, whole, numbers);
+    one_by_one(" times sine", whole, whole, numbers);
+    one_by_one(" sum", 2 * whole, whole, numbers);
   }
 }
 
