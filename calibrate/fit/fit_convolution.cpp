@@ -12,8 +12,8 @@ namespace trainyard::fit {
 namespace {
 
 constexpr double kShapeDistance = 0.1;  // in the ln of channels, image and kernel: dealt together
-constexpr std::size_t kTiles = 6;       // its place among the constants
-constexpr int kFewestForTiles = 40;     // sizes of results that tell them from the efficiency
+constexpr std::size_t kEfficiency = 0, kTiles = 6;  // their places among the constants
+constexpr int kFewestForTiles = 40;  // sizes of results that tell them from the efficiency
 
 Coordinates place_of(const models::Convolution& c) {
   const auto ln = [](std::int64_t size) { return std::log(static_cast<double>(size)); };
@@ -107,8 +107,13 @@ std::vector<cost::ConvolutionResidual> residuals(const Fitting& f, const cost::C
   return table;
 }
 
-Constant searched(std::size_t constant) {
-  return constant == kTiles ? logarithmic(0.1, 200, 20) : logarithmic(0.01, 4, 0.8);
+// Tensor cores have no shorter algorithm: what a few tiles lack is no reason for more than products
+// reach by much.
+Constant searched(std::size_t constant, models::Dtype dtype) {
+  constexpr double kMostOfProducts = 1.2;
+  if (constant == kTiles) return logarithmic(0.1, 200, 20);
+  const bool whole = constant == kEfficiency && dtype != models::Dtype::fp32;
+  return logarithmic(0.01, whole ? kMostOfProducts : 4, 0.8);
 }
 
 void fit_dtype(const Fitting& f, models::Dtype dtype) {
@@ -121,7 +126,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
   task.distance = kShapeDistance;
   const std::vector<bool> used = told_apart(task.samples);
   for (std::size_t i = 0; i < used.size(); ++i)
-    if (used[i]) task.constants.push_back(searched(i));
+    if (used[i]) task.constants.push_back(searched(i, dtype));
   const auto times = [&](const cost::ComputeCost& cost, const std::vector<std::size_t>& which) {
     std::vector<double> seconds;
     for (const std::size_t i : which)

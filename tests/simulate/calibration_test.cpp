@@ -101,9 +101,9 @@ TEST_CASE("kin are GPUs for the same use, of the same tensor cores where there a
   };
   // B200, MI300X; RTX 3090; T4.
   CHECK(kin_of(R"("fp32": "75TFLOP/s", "bf16": "2250TFLOP/s", "fp8": "4500TFLOP/s")", "8TB/s") ==
-        "medians of b200-180gb, gb200-186gb, h100-sxm5-80gb");
+        "medians of b200-180gb, gb200-186gb, h100-sxm5-80gb, h200-sxm5-141gb");
   CHECK(kin_of(R"("fp32": "163TFLOP/s", "bf16": "1307TFLOP/s", "fp8": "2614TFLOP/s")", "5.3TB/s") ==
-        "medians of b200-180gb, gb200-186gb, h100-sxm5-80gb");
+        "medians of b200-180gb, gb200-186gb, h100-sxm5-80gb, h200-sxm5-141gb");
   CHECK(kin_of(R"("fp32": "35.6TFLOP/s", "bf16": "71TFLOP/s")", "936GB/s") ==
         "medians of rtx-4090");
   const simulate::Job k40 =
