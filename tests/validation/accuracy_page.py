@@ -23,6 +23,9 @@ CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 FROM_STEPS = {
     "ultrascale": {"what": "nanotron's host time, 74 us a launch", "rows": ("hf-0474", "hf-0479", "hf-0480"),
                    "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"},
+    **{name: {"what": "the host's time per launch of an eager script", "rows": ("hf llama-1b s512 b1 bf16",),
+              "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"}
+       for name in ("pytorch_h100", "pytorch_h200")},
     "sailor": {"what": "Sailor's messages in a server, through the host's memory", "rows": ("sailor-14", "sailor-20"),
                "without": {"cluster": {"node": {"intra": {
                    "kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s",
