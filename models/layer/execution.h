@@ -108,6 +108,7 @@ struct KernelChoice {
   bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
+  bool rotary_by_kernel = false;       // eager: rotary embeddings are one kernel, not operators
   bool bias_by_kernel = false;         // eager: biases are added behind products, not by them
   bool separate_projections = false;   // not fused: queries, keys and values by a product each
   bool separate_experts = false;       // a launch for each expert's product

@@ -158,15 +158,16 @@ LayerWork Ends::embedding() const {
 void Ends::masked_forward(WorkList& list) const {
   if (picks()) memory(list, "masked tokens", MemoryOp::embedding, masked_states(), masked_states());
   PytorchScript script(list, masked_);
-  script.copy_input("transform", s_.hidden);
-  script.copy_weight("transform", s_.hidden * s_.hidden);
+  const AutocastCopies copies(list, masked_);
+  copies.input("transform", s_.hidden);
+  copies.weight("transform", s_.hidden * s_.hidden, s_.hidden);
   list.kernel("transform", Gemm{masked_.shard_tokens, s_.hidden, s_.hidden, 1, s_.gemm});
   added_bias(list, masked_, "transform", true, masked_.shard_tokens * s_.hidden);
   memory(list, "transform activation", MemoryOp::activation, masked_states(), masked_states());
   norm_forward(list, masked_, "transform norm");
   gather_tokens(list, masked_, "logits all-gather");
-  script.copy_input("logits", s_.hidden);
-  script.copy_weight("logits", s_.vocabulary * s_.hidden);
+  copies.input("logits", s_.hidden);
+  copies.weight("logits", s_.vocabulary * s_.hidden, s_.biases.any() ? s_.vocabulary : 0);
   list.kernel("logits", Gemm{masked_.tokens, s_.vocabulary, s_.hidden, 1, s_.gemm});
   added_bias(list, masked_, "logits", s_.biases.any(), masked_.tokens * s_.vocabulary);
   if (by_hand())
@@ -182,13 +183,15 @@ void Ends::masked_forward(WorkList& list) const {
 
 void Ends::masked_backward(WorkList& list) const {
   PytorchScript script(list, masked_);
+  const AutocastCopies copies(list, masked_);
   if (by_hand())
     memory(list, "cross-entropy backward", MemoryOp::cross_entropy, logits(), logits());
   else
     script.loss_gradient();
   column_backward(list, masked_, "logits", s_.vocabulary);
   if (!by_hand()) script.bias_gradient("logits", s_.vocabulary, s_.biases.any());
-  script.widen_gradient("logits", s_.hidden);
+  copies.weight_gradient("logits", s_.vocabulary * s_.hidden, s_.biases.any() ? s_.vocabulary : 0);
+  copies.input_gradient("logits", s_.hidden);
   norm_gradient(list, masked_, "transform norm");
   memory(list, "transform activation backward", MemoryOp::activation, 2 * masked_states(),
          masked_states());
@@ -198,7 +201,8 @@ void Ends::masked_backward(WorkList& list) const {
                        Gemm{s_.hidden, s_.hidden, masked_.shard_tokens, 1, s_.gemm});
   if (!by_hand())
     memory(list, "transform bias gradient", MemoryOp::elementwise, masked_states(), Bytes(0));
-  script.widen_gradient("transform", s_.hidden);
+  copies.weight_gradient("transform", s_.hidden * s_.hidden, s_.hidden);
+  copies.input_gradient("transform", s_.hidden);
   if (picks())
     memory(list, "masked tokens backward", MemoryOp::embedding, masked_states(), states());
 }

@@ -3,7 +3,7 @@
 // reads of a vector or of one number a token is left out.
 //
 //                         forward    backward
-//   RMSNorm               6 kernels  13       on an fp32 copy of 16-bit tensors
+//   RMSNorm               8 kernels  16       on an fp32 copy of 16-bit tensors
 //   LayerNorm             8          20       9r 6w; 25r 16w
 //   GELU by tanh          8          10       10r 8w; 16r 10w
 //   dropout               5          2        5r 5w; 3r 2w
@@ -105,11 +105,14 @@ void PytorchScript::norm_operators(const std::string& name) {
   if (s_.norm == Norm::layer_norm) return run(*this, kLayerNorm, name, states());
   // y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between.
   const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
+  const Bytes of_tokens = s_.shard_tokens * size_of(Dtype::fp32);
   const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
   const bool copies = stored != single;
   if (copies) norm.broadcast(" to fp32", stored, single);
   norm.plain(" squares", single, single);
   norm.plain(" mean of squares", single, Bytes(0));
+  norm.plain(" plus epsilon", of_tokens, of_tokens);
+  norm.plain(" inverse root", of_tokens, of_tokens);
   norm.broadcast(" scaled", single, single);
   if (copies) norm.plain(" from fp32", single, stored);
   norm.broadcast(" times weight", stored, stored);
@@ -127,6 +130,10 @@ void PytorchScript::norm_gradient_operators(const std::string& name) {
   norm.broadcast(" gradient of the scaled", single, single);
   norm.plain(" gradient of the scale of each element", 2 * single, single);
   norm.plain(" gradient of the scale", single, Bytes(0));
+  const Bytes of_tokens = s_.shard_tokens * size_of(Dtype::fp32);
+  norm.plain(" cube of the scale", of_tokens, of_tokens);
+  norm.plain(" gradient halved", of_tokens, of_tokens);
+  norm.plain(" gradient of the root", 2 * of_tokens, of_tokens);
   norm.broadcast(" gradient of the mean", Bytes(0), single);
   norm.plain(" inputs to the first power", single, single);
   norm.plain(" inputs doubled", single, single);
@@ -144,14 +151,13 @@ Bytes kept_by_gelu_operators(const TransformerSlice& s) {
 }
 
 // torch.pow is one of the operators that autocast runs in fp32, and what reads its result follows.
-void gelu_by_operators(PytorchScript& script, std::int64_t numbers, Bytes element, bool backward) {
-  const bool wide = script.autocasts();
-  const Bytes stored = numbers * element;
-  const Bytes tensor = wide ? numbers * size_of(Dtype::fp32) : stored;
+void gelu_by_operators(PytorchScript& script, const TransformerSlice& s, bool backward) {
+  const std::int64_t numbers = s.tokens * s.ffn;
+  const Bytes stored = numbers * s.element(), tensor = numbers * s.wide_element();
   const std::string name = backward ? "activation backward" : "activation";
-  if (wide) script.pass(name + " to fp32", MemoryOp::elementwise, stored, tensor, numbers);
+  if (s.autocast) script.pass(name + " to fp32", MemoryOp::elementwise, stored, tensor, numbers);
   backward ? run(script, kGeluGradient, name, tensor) : run(script, kGelu, name, tensor);
-  if (wide) script.pass(name + " from fp32", MemoryOp::elementwise, tensor, stored);
+  if (s.autocast) script.pass(name + " from fp32", MemoryOp::elementwise, tensor, stored);
 }
 
 void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {
@@ -162,6 +168,45 @@ void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {
 void PytorchScript::dropout_gradient(const std::string& name, Bytes tensor, Bytes mask) {
   if (s_.kernels.dropout_by_operators) return run(*this, kDropoutGradient, name, tensor);
   pass(name + " backward", MemoryOp::dropout, tensor + mask, tensor);
+}
+
+void AutocastCopies::narrow(const std::string& name, std::int64_t numbers) const {
+  if (!s_.autocast || numbers == 0) return;
+  list_.kernel(name + " to 16 bits", MemoryBound{.op = MemoryOp::elementwise,
+                                                 .read = numbers * s_.wide_element(),
+                                                 .written = numbers * s_.element()});
+}
+
+void AutocastCopies::widen(const std::string& name, std::int64_t numbers) const {
+  if (!s_.autocast || numbers == 0) return;
+  list_.kernel(name + " to fp32", MemoryBound{.op = MemoryOp::elementwise,
+                                              .read = numbers * s_.element(),
+                                              .written = numbers * s_.wide_element(),
+                                              .elements = numbers});
+}
+
+void AutocastCopies::input(const std::string& name, std::int64_t width) const {
+  narrow(name + " input", s_.tokens * width);
+}
+
+void AutocastCopies::input_gradient(const std::string& name, std::int64_t width) const {
+  widen(name + " input gradient", s_.tokens * width);
+}
+
+void AutocastCopies::weight(const std::string& name, std::int64_t numbers,
+                            std::int64_t biases) const {
+  narrow(name + " weight", numbers);
+  narrow(name + " bias", biases);
+}
+
+void AutocastCopies::weight_gradient(const std::string& name, std::int64_t numbers,
+                                     std::int64_t biases) const {
+  widen(name + " weight gradient", numbers);
+  widen(name + " bias gradient", biases);
+}
+
+void AutocastCopies::branch_gradient(const std::string& name) const {
+  narrow(name + " gradient", s_.shard_tokens * s_.hidden);
 }
 
 }  // namespace trainyard::models

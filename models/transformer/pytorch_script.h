@@ -9,6 +9,29 @@
 
 namespace trainyard::models {
 
+// torch.autocast's kernels: 16-bit copies of what linear layers read, and the way back of their
+// gradients. Nothing where the slice has no autocast.
+class AutocastCopies {
+ public:
+  AutocastCopies(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
+
+  // `width` numbers of each token.
+  void input(const std::string& name, std::int64_t width) const;
+  void input_gradient(const std::string& name, std::int64_t width) const;
+  // A weight and its bias, 0 without one.
+  void weight(const std::string& name, std::int64_t numbers, std::int64_t biases) const;
+  void weight_gradient(const std::string& name, std::int64_t numbers, std::int64_t biases) const;
+  // What comes back to a branch from its residual addition.
+  void branch_gradient(const std::string& name) const;
+
+ private:
+  void narrow(const std::string& name, std::int64_t numbers) const;
+  void widen(const std::string& name, std::int64_t numbers) const;
+
+  WorkList& list_;
+  const TransformerSlice& s_;
+};
+
 class PytorchScript {
  public:
   PytorchScript(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
@@ -26,15 +49,11 @@ class PytorchScript {
   void residual_gradient(const std::string& name);
   // With autocast after the copies that the product reads.
   void linear(const std::string& name, std::int64_t columns, std::int64_t rows) {
-    copy_input(name, rows);
-    copy_weight(name, columns * rows);
+    const AutocastCopies copies(list_, s_);
+    copies.input(name, rows);
+    copies.weight(name, columns * rows, 0);
     list_.kernel(name, product(columns, rows));
   }
-  // autocast: 16-bit copies of `width` fp32 numbers of each token, of a weight, and the way back of
-  // the gradient of such an input. Nothing without it.
-  void copy_input(const std::string& name, std::int64_t width);
-  void copy_weight(const std::string& name, std::int64_t numbers);
-  void widen_gradient(const std::string& name, std::int64_t width);
   Gemm product(std::int64_t columns, std::int64_t rows) const {
     return {s_.tokens, columns, rows, 1, s_.gemm};
   }
@@ -53,8 +72,6 @@ class PytorchScript {
   // Dropout of a tensor as a kernel of its own, which keeps `mask`.
   void dropout(const std::string& name, Bytes tensor, Bytes mask);
   void dropout_gradient(const std::string& name, Bytes tensor, Bytes mask);
-
-  bool autocasts() const { return s_.autocast; }
 
   // A kernel whose threads handle `one_by_one` numbers so (MemoryBound::elements).
   void pass(std::string name, MemoryOp op, Bytes read, Bytes written, std::int64_t one_by_one = 0) {
@@ -77,8 +94,6 @@ class PytorchScript {
   void norm_operators(const std::string& name);
   void norm_gradient_operators(const std::string& name);
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.wide_element(); }
-  // What a branch adds to them.
-  Bytes branch() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
   bool gated() const { return s_.fc1_width != s_.ffn; }
 };
@@ -92,7 +107,7 @@ void reordered(WorkList& list, const TransformerSlice& slice, std::string name,
 void added_bias(WorkList& list, const TransformerSlice& slice, const std::string& name, bool biased,
                 std::int64_t numbers);
 
-// GELU of a tensor of as many numbers of `element` bytes, or its gradient, by plain operators.
-void gelu_by_operators(PytorchScript& script, std::int64_t numbers, Bytes element, bool backward);
+// GELU of the input of fc2, or its gradient, by plain operators.
+void gelu_by_operators(PytorchScript& script, const TransformerSlice& slice, bool backward);
 
 }  // namespace trainyard::models

@@ -104,6 +104,8 @@ struct TransformerSlice {
   // The hidden states of all tokens as products make them and a tensor-parallel collective carries
   // them.
   Bytes hidden_states() const { return tokens * hidden * element(); }
+  // Of the tokens outside the tensor-parallel regions, before they are added to the stream.
+  Bytes branch_shard() const { return shard_tokens * hidden * element(); }
   // The same between layers: of all tokens, and of those outside the tensor-parallel regions.
   Bytes stream_states() const { return tokens * hidden * size_of(stream); }
   Bytes stream_shard() const { return shard_tokens * hidden * size_of(stream); }

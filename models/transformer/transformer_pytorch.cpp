@@ -13,7 +13,9 @@
 //   GELU, ReLU            r w; backward 2r w                      the same
 //   gate (SwiGLU, GeGLU)  r w, 2r w; backward 3 x (2r w)          2r w; backward 3r 2w
 //   rope, of q and of k   rotate half .5r .5w, r w; 2 x (r w);    one kernel r w of both
-//                         add 2r w
+//                         add 2r w (one kernel: both's r w)
+//     backward            2 x (r w); negate .5r .5w; each half into
+//                         zeros w, .5r .5w; 2 x (2r w)
 //   unfused scores        scale, mask, softmax r w each,          one kernel r w; with dropout
 //                         dropout r w mask                        one w and the mask more
 //     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
@@ -30,9 +32,10 @@
 //                         tied: a sum of both gradients
 //
 // A mask of what comes later is chosen by torch.where, which has a gradient; an encoder's is added.
-// Eager copies of heads and masks, rotary embeddings, and a type changed to a wider one, handle their numbers one by
-// one (MemoryBound::elements), as operands are permuted, broadcast or of two types: TensorIterator
-// has vectors of contiguous operands of one type only. So does dropout, for its random numbers.
+// Eager copies of heads and masks, rotary embeddings, and a type changed to a wider one, handle
+// their numbers one by one (MemoryBound::elements), as operands are permuted, broadcast or of two
+// types: TensorIterator has vectors of contiguous operands of one type only. So does dropout, for
+// its random numbers.
 //
 // Kept between the passes: what Korthikanti et al. count (transformer_memory.cpp), as autograd
 // saves the inputs of norms, linear layers and activations, the output of the softmax and masks
@@ -94,33 +97,13 @@ void PytorchScript::gradient_sum(const std::string& name) {
 
 void PytorchScript::residual(const std::string& name) {
   if (!eager()) return;
-  if (s_.dropout) dropout(name + " dropout", branch(), mask());
-  pass(name, MemoryOp::elementwise, states() + branch(), states());
+  if (s_.dropout) dropout(name + " dropout", s_.branch_shard(), mask());
+  pass(name, MemoryOp::elementwise, states() + s_.branch_shard(), states());
 }
 
 void PytorchScript::residual_gradient(const std::string& name) {
-  if (s_.autocast) pass(name + " gradient to 16 bits", MemoryOp::elementwise, states(), branch());
-  if (eager() && s_.dropout) dropout_gradient(name + " dropout", branch(), mask());
-}
-
-void PytorchScript::copy_input(const std::string& name, std::int64_t width) {
-  if (!s_.autocast) return;
-  const std::int64_t numbers = s_.tokens * width;
-  pass(name + " input to 16 bits", MemoryOp::elementwise, numbers * s_.wide_element(),
-       numbers * s_.element());
-}
-
-void PytorchScript::copy_weight(const std::string& name, std::int64_t numbers) {
-  if (!s_.autocast) return;
-  pass(name + " weight to 16 bits", MemoryOp::elementwise, numbers * s_.wide_element(),
-       numbers * s_.element());
-}
-
-void PytorchScript::widen_gradient(const std::string& name, std::int64_t width) {
-  if (!s_.autocast) return;
-  const std::int64_t numbers = s_.tokens * width;
-  pass(name + " input gradient to fp32", MemoryOp::elementwise, numbers * s_.element(),
-       numbers * s_.wide_element(), numbers);
+  AutocastCopies(list_, s_).branch_gradient(name);
+  if (eager() && s_.dropout) dropout_gradient(name + " dropout", s_.branch_shard(), mask());
 }
 
 void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, bool biased) {
@@ -128,11 +111,11 @@ void PytorchScript::row_gradient(const std::string& name, std::int64_t rows, boo
                    product(rows, s_.hidden));
   list_.weight_gradient(name + " weight gradient", Gemm{s_.hidden, rows, s_.tokens, 1, s_.gemm});
   bias_gradient(name, s_.hidden, biased);
+  AutocastCopies(list_, s_).weight_gradient(name, s_.hidden * rows, biased ? s_.hidden : 0);
 }
 
 void PytorchScript::activation() {
-  if (runs_gelu_by_operators(s_))
-    return gelu_by_operators(*this, s_.tokens * s_.ffn, s_.element(), false);
+  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, s_, false);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("activation", MemoryOp::activation, half, half);
@@ -143,8 +126,7 @@ void PytorchScript::activation() {
 }
 
 void PytorchScript::activation_gradient() {
-  if (runs_gelu_by_operators(s_))
-    return gelu_by_operators(*this, s_.tokens * s_.ffn, s_.element(), true);
+  if (runs_gelu_by_operators(s_)) return gelu_by_operators(*this, s_, true);
   const Bytes half = of(s_.ffn);
   if (gated() && eager()) {
     pass("gate backward", MemoryOp::elementwise, 2 * half, half);
@@ -186,7 +168,7 @@ class PytorchAttention final : public PytorchScript {
   using PytorchScript::PytorchScript;
 
   void head_norms(bool backward);
-  void rope(const std::string& suffix);
+  void rope(bool backward);
   void heads();
   void heads_gradient();
   void core();
@@ -224,9 +206,10 @@ void PytorchAttention::head_norms(bool backward) {
   }
 }
 
-void PytorchAttention::rope(const std::string& suffix) {
+void PytorchAttention::rope(bool backward) {
   if (s_.positional != Positional::rope) return;
-  if (!eager()) {
+  const std::string suffix = backward ? " backward" : "";
+  if (!eager() || s_.kernels.rotary_by_kernel) {
     const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
     return pass("rope" + suffix, MemoryOp::rope, both, both);
   }
@@ -234,28 +217,38 @@ void PytorchAttention::rope(const std::string& suffix) {
   for (const std::int64_t heads : {s_.heads, s_.kv_heads}) {
     const std::int64_t numbers = s_.tokens * heads * s_.head_size;
     const Bytes whole = numbers * s_.element(), half = Bytes(whole.count() / 2);
-    const auto one_by_one = [&](const char* what, Bytes read, Bytes written, std::int64_t count) {
+    const auto one_by_one = [&](const char* what, Bytes read, Bytes written) {
+      const std::int64_t count = written.count() / s_.element().count();
       pass("rope" + suffix + what, MemoryOp::elementwise, read, written,
            s_.kernels.broadcasts_in_vectors ? 0 : count);
     };
-    one_by_one(" negated half", half, half, numbers / 2);
-    one_by_one(" halves exchanged", whole, whole, numbers);
-    one_by_one(" times cosine", whole, whole, numbers);
-    one_by_one(" times sine", whole, whole, numbers);
-    one_by_one(" sum", 2 * whole, whole, numbers);
+    one_by_one(" negated half", half, half);
+    one_by_one(" times cosine", whole, whole);
+    one_by_one(" times sine", whole, whole);
+    if (!backward) {
+      one_by_one(" halves exchanged", whole, whole);
+      one_by_one(" sum", 2 * whole, whole);
+      continue;
+    }
+    for (const char* which : {" first half", " second half"}) {
+      pass("rope" + suffix + which + " zeros", MemoryOp::elementwise, Bytes(0), whole);
+      one_by_one(which, half, half);
+    }
+    one_by_one(" sum of halves", 2 * whole, whole);
+    one_by_one(" sum", 2 * whole, whole);
   }
 }
 
 void PytorchAttention::heads() {
   head_norms(false);
-  rope("");
+  rope(false);
   if (s_.kernels.one_attention()) return;
   for (const char* name : {"query copy", "key copy", "value copy"})
     reordered(list_, s_, name, s_.tokens * s_.attention_width);
 }
 
 void PytorchAttention::heads_gradient() {
-  rope(" backward");
+  rope(true);
   head_norms(true);
   const bool separate = s_.kernels.separate_projections;
   if (separate && s_.kernels.one_attention()) return;
@@ -324,12 +317,13 @@ int copies_of_input(const TransformerSlice& s, PieceKind kind, std::size_t layer
 
 void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
   PytorchScript script(list, s);
+  const AutocastCopies copies(list, s);
   bool gathered = false;
   const std::vector<Columns> layers = layers_of(kind, name, s);
   for (const Columns& layer : layers) {
     for (int copy = 0; copy < copies_of_input(s, kind, layers.size()); ++copy)
-      script.copy_input(layer.name, s.hidden);
-    script.copy_weight(layer.name, layer.width * s.hidden);
+      copies.input(layer.name, s.hidden);
+    copies.weight(layer.name, layer.width * s.hidden, biased(kind, s.biases) ? layer.width : 0);
     const Gemm product = script.product(layer.width, s.hidden);
     if (gathered)
       list.kernel(layer.name, product);
@@ -342,13 +336,16 @@ void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, 
 
 void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
   PytorchScript script(list, s);
+  const AutocastCopies copies(list, s);
   const std::vector<Columns> layers = layers_of(kind, name, s);
   column_backward(list, s, name, layers);
-  const int copies = copies_of_input(s, kind, layers.size());
+  const int readers = copies_of_input(s, kind, layers.size());
   for (const Columns& layer : layers) {
     script.bias_gradient(layer.name, layer.width, biased(kind, s.trained_biases));
-    for (int copy = 0; copy < copies; ++copy) {
-      script.widen_gradient(layer.name, s.hidden);
+    copies.weight_gradient(layer.name, layer.width * s.hidden,
+                           biased(kind, s.trained_biases) ? layer.width : 0);
+    for (int copy = 0; copy < readers; ++copy) {
+      copies.input_gradient(layer.name, s.hidden);
       if (copy > 0) script.gradient_sum(layer.name + " input");
     }
   }
@@ -392,7 +389,8 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
         kind,
         [=](List& list, PytorchAttention s, const Slice& own) {
           if (kind == P::proj) s.context_copy("");
-          s.copy_weight(name, own.hidden * rows);
+          AutocastCopies(list, own).weight(name, own.hidden * rows,
+                                           biased(kind, own.biases) ? own.hidden : 0);
           reduced_product(list, own, name, s.product(own.hidden, rows));
           added_bias(list, own, name, biased(kind, own.biases), own.shard_tokens * own.hidden);
         },
@@ -468,8 +466,10 @@ void pytorch_logits_forward(WorkList& list, const TransformerSlice& s) {
 // Nothing but the norm reads the last layer's output, so no gradients meet there.
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
   PytorchScript script(list, s);
+  const AutocastCopies copies(list, s);
   column_backward(list, s, "logits", s.vocabulary);
-  script.widen_gradient("logits", s.hidden);
+  copies.weight_gradient("logits", s.vocabulary * s.hidden, 0);
+  copies.input_gradient("logits", s.hidden);
   script.norm_gradient("final norm", false);
 }
 

@@ -77,7 +77,7 @@ void Ends::patches_forward(WorkList& list) const {
     memory(list, "sort pixels by patch", MemoryOp::elementwise, images, images);
     list.kernel("patches", Gemm{rows(), s_.hidden, pixels(), 1, s_.gemm});
   } else {
-    PytorchScript(list, s_).copy_weight("patches", s_.hidden * pixels());
+    AutocastCopies(list, s_).weight("patches", s_.hidden * pixels(), s_.hidden);
     list.kernel("patches", convolution(ConvolutionPass::forward));
   }
   if (s_.kernels.fusion == Fusion::compiled) return;  // the rest is part of the first norm
@@ -96,9 +96,10 @@ void Ends::patches_backward(WorkList& list) const {
   list.weight_gradient("patches weight gradient",
                        by_hand() ? Kernel(Gemm{s_.hidden, pixels(), rows(), 1, s_.gemm})
                                  : convolution(ConvolutionPass::weight_gradient));
-  if (!by_hand())
-    memory(list, "patches bias gradient", MemoryOp::elementwise, rows() * s_.hidden * s_.element(),
-           Bytes(0));
+  if (by_hand()) return;
+  memory(list, "patches bias gradient", MemoryOp::elementwise, rows() * s_.hidden * s_.element(),
+         Bytes(0));
+  AutocastCopies(list, s_).weight_gradient("patches", s_.hidden * pixels(), s_.hidden);
 }
 
 LayerWork Ends::embedding() const {

@@ -188,7 +188,10 @@ Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
 
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
                                         int microbatches) {
-  const Bytes produced = size_of(stored_type(recipe.precision.compute));
+  // The backward pass widens what autocast's products make.
+  const Bytes produced = recipe.precision.autocasts()
+                             ? size_of(Dtype::fp32)
+                             : size_of(stored_type(recipe.precision.compute));
   const Bytes kept = size_of(recipe.precision.gradients);
   const bool same_type = produced == kept;
   models::WorkList list;
@@ -211,11 +214,8 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
       break;
     case Accumulation::autograd: {
       const std::int64_t first = divide_up(parameters, microbatches);
-      // Autocast widens each gradient before autograd adds it.
-      const bool all = recipe.precision.autocasts();
-      if (!same_type) kernel("gradient conversion", all ? parameters : first, produced, true);
-      kernel("gradient accumulation", parameters - first, all ? kept + kept : produced + kept,
-             !same_type && !all);
+      if (!same_type) kernel("gradient conversion", first, produced, true);
+      kernel("gradient accumulation", parameters - first, produced + kept, !same_type);
     }
   }
   return list.take();

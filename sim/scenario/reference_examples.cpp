@@ -165,6 +165,7 @@ constexpr Example kExamples[] = {
     {"/training/norm", R"("operators")"},
     {"/training/activation", R"("operators")"},
     {"/training/dropout", R"("operators")"},
+    {"/training/rotary", R"("kernel")"},
     {"/training/bias", R"("kernel")"},
     {"/training/projections", R"("separate")"},
     {"/training/broadcasts", R"("vectors")"},

@@ -415,10 +415,10 @@ def samples_of(device, capability, seconds_per_byte):
 def takes_the_rest_from_a_base(folder):
     """fit takes what one GPU cannot measure from the profile of a GPU like it, and says so"""
     with open(os.path.join(folder, "s.jsonl"), "w") as file:
-        file.write(samples_of("NVIDIA H200", "9.0", 6e-7))
+        file.write(samples_of("NVIDIA H20", "9.0", 6e-7))
     out, _ = expect(0, "fit", "s.jsonl", "-o", "p.json", cwd=folder)
     profile = json.loads(tree(folder)["p.json"])
-    require_equal(profile["gpu"], "h200-sxm5-141gb", "GPU")
+    require_equal(profile["gpu"], "h20-96gb", "GPU")
     laws = profile["collectives"] + profile["point_to_point"]
     require(len(laws) > 3 and all(law["from"]["basis"] == "extrapolated" for law in laws), laws)
     require(profile["channels"]["collective"] > 0, profile["channels"])

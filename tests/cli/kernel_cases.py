@@ -52,7 +52,7 @@ def kernels_by_calibration(folder):
         return answer["calibrated"], answer["kernels"][0]
     calibrated, own = ask("h100")
     require(calibrated and own["basis"] in ("measured", "interpolated"), own)
-    for gpu, words in (("h200", ()), ("h100", ("--calibration", "kind")),
+    for gpu, words in (("gh200", ()), ("h100", ("--calibration", "kind")),
                        ("h100", ("--calibration", "a100-sxm4-80gb"))):
         calibrated, borrowed = ask(gpu, *words)
         require(not calibrated and borrowed["basis"] == "extrapolated", borrowed)

@@ -221,7 +221,8 @@ TEST_CASE("an RMSNorm by operators squares, averages and scales an fp32 copy") {
   };
   const LayerWork one = with(false), many = with(true);
   const std::int64_t elements = 2 * 64 * kLlama.hidden;
-  CHECK(traffic(many) - traffic(one) == 2 * (36 - 4 + 92 - 10) * elements);
+  const std::int64_t tokens = 2 * 64;  // of which 2 r 2 w forward, 4 r 3 w backward are one number
+  CHECK(traffic(many) - traffic(one) == 2 * ((36 - 4 + 92 - 10) * elements + (4 + 7) * 4 * tokens));
   CHECK(many.kept.total().count() - one.kept.total().count() == 2 * 6 * elements);
 }
 
@@ -277,9 +278,10 @@ TEST_CASE("autograd keeps what Korthikanti et al. count, and an eager gate one t
   CHECK(kept(kLlama, Fusion::eager) - kept(kLlama, Fusion::by_hand) == Bytes(2 * 64 * 384 * 2));
 }
 
-// Weights: 4 bytes read and 2 written forward. Inputs of both column layers the same, and back 2
-// and 4. Norms (2 + 5 tensors), residual sums (2 of 3) and sums of gradients (3) are of 4 bytes,
-// the branch of a residual sum of 2, and its gradient is copied to 16 bits.
+// Weights and biases: 4 bytes read and 2 written forward, 2 and 4 backward. Inputs of both column
+// layers the same, and back 2 and 4. Norms (2 + 5 tensors), residual sums (2 of 3) and sums of
+// gradients (3) are of 4 bytes, the branch of a residual sum of 2, and its gradient is copied to 16
+// bits.
 TEST_CASE("autocast copies weights and inputs to 16 bits and leaves all else in fp32") {
   const auto with = [](const Transformer& network, bool autocast, bool separate = false) {
     Execution how = eager(Dtype::bf16);
@@ -290,11 +292,14 @@ TEST_CASE("autocast copies weights and inputs to 16 bits and leaves all else in 
   const std::int64_t states = 2 * 64 * kGpt.hidden, weights = 12 * kGpt.hidden * kGpt.hidden;
   const LayerWork plain = with(kGpt, false), cast = with(kGpt, true);
   const std::int64_t norms = 2 * (2 + 5) * 2, sums = 2 * (2 + 3) * 2, copies = 2 * (6 + 6 + 6);
-  CHECK(traffic(cast) - traffic(plain) == 6 * weights + (norms + sums + copies) * states);
+  const std::int64_t biases = (3 + 1 + 4 + 1) * kGpt.hidden;
+  CHECK(traffic(cast) - traffic(plain) ==
+        2 * 6 * (weights + biases) + (norms + sums + copies) * states);
   CHECK(cast.kept.total().count() - plain.kept.total().count() == 2 * weights + 2 * 2 * states);
   const Lines script_of_cast = script(cast.forward);
-  CHECK(Lines(script_of_cast.begin(), script_of_cast.begin() + 4) ==
-        Lines{"norm 1", "qkv input to 16 bits", "qkv weight to 16 bits", "qkv"});
+  CHECK(Lines(script_of_cast.begin(), script_of_cast.begin() + 5) ==
+        Lines{"norm 1", "qkv input to 16 bits", "qkv weight to 16 bits", "qkv bias to 16 bits",
+              "qkv"});
   // Queries, keys, values and both halves of a gate copy the input each.
   const LayerWork joint = with(kLlama, true), apart = with(kLlama, true, true);
   const std::int64_t inputs = 2 * 64 * kLlama.hidden;

@@ -30,6 +30,7 @@ constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
     {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
 constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
+constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {"separate", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
@@ -61,6 +62,10 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("dropout", s.dropout_by_operators, kByOperators, json::optional,
            "Dropout of an eager execution: kernel, one for each pass; operators, as TensorFlow 1, "
            "which draws, rounds and multiplies random numbers by plain operators.");
+  f.choice("rotary", s.rotary_by_kernel, kRotary, json::optional,
+           "Rotary embeddings of an eager execution: operators, as Llama's and Hugging Face's "
+           "scripts multiply, rotate and add queries and keys; kernel, one for both, as "
+           "flash-attention's.");
   f.choice("bias", s.bias_by_kernel, kBiases, json::optional,
            "What adds the biases of linear layers in an eager execution: their product, or a "
            "kernel behind it, as in PyTorch before 1.12 and TensorFlow 1.");
@@ -243,6 +248,15 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   check("norm", "norms", kernels.norms_by_operators);
   check("activation", "activations", kernels.activations_by_operators);
   check("dropout", "dropout", kernels.dropout_by_operators);
+  if (kernels.rotary_by_kernel && kernels.fusion != models::Fusion::eager)
+    findings.error("/training/rotary",
+                   "rotary embeddings of any but an eager execution are one kernel anyway",
+                   "remove it, or make the execution \"eager\"");
+  else if (kernels.rotary_by_kernel && stack_of(network) == nullptr)
+    findings.error(
+        "/training/rotary",
+        fmt::format("only transformers have rotary embeddings, and it is {}", network.words()),
+        "remove it");
 }
 
 void check_linear_layers(const models::KernelChoice& kernels, const models::Network& network,
