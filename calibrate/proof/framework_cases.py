@@ -19,6 +19,9 @@ VIT_LARGE = {**BERT_LARGE, "num_labels": 1000}
 T5_BASE = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "d_kv": 64, "vocab_size": 32128,
            "decoder_start_token_id": 0}
 
+# Its kernels are so small that the host is what takes time.
+WAITS_FOR_HOST = "hf llama-1b s512 b1 bf16"
+
 
 def hugging_face(name, kind, config, mode, batch, sequence=None, **other):
     """`mode`: "bf16" holds everything in bf16; "autocast" holds fp32 weights. `other`: "recompute"; "accumulate"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures real training steps of Hugging Face's networks and of torchvision's on one GPU, for `trainyard validate`.
 
-usage: frameworks.py --gpu PRESET [-o RECORDS.json] [--minutes 20] [--only TEXT] [--list]
+usage: frameworks.py --gpu PRESET [--other-gpu] [-o RECORDS.json] [--minutes 20] [--only TEXT] [--list]
 
 Needs PyTorch 2.4 or later with transformers and accelerate, or with torchvision; cases of what is missing fail, and the
-others are measured. PRESET is this GPU's name in configs/gpus. All cases run in this process, as loading the libraries
-takes longer than a case; one that runs out of memory or fails is a record, and its memory is given back. A record is in
-the file as soon as it is measured, with the scenario that says the same (framework_cases.py).
+others are measured. PRESET is this GPU's name in configs/gpus; one that does not say what the driver calls the card is
+taken with --other-gpu only. All cases run in this process, as loading the libraries takes longer than a case; one that
+runs out of memory or fails is a record, and its memory is given back. A record is in the file as soon as it is
+measured, with the scenario that says the same (framework_cases.py).
 
 What is measured, exactly:
 - Hugging Face: networks of random weights as `Trainer` trains them: `prepare` and `backward` of accelerate, a look at
@@ -17,8 +18,12 @@ What is measured, exactly:
 - torchvision: torch.optim.SGD with momentum and weight decay, cudnn.benchmark; "fp16" is torch.autocast with a
   GradScaler, "tf32" lets convolutions alone be tf32, as PyTorch does; nchw, or nhwc, channels_last.
 - Inputs lie on the GPU. Times are CUDA events between steps that follow each other without a pause, after 4 steps.
-- allocated_memory is the peak of the allocator's tensors in these steps; kernels and busy_time are of one further step,
-  by the profiler.
+- allocated_memory is the peak of the allocator's tensors in these steps; kernels (all that the GPU ran but copies of
+  inputs: memsets and other copies too) and busy_time, the time that they take, are of one further step, by the
+  profiler; so is a record's "launches", its kernels without memsets.
+- The host's time per launch is the step of "hf llama-1b s512 b1 bf16", which waits for the host, over its launches.
+  It is the launch_time of all records of Hugging Face in the file, those before it too. Without this case, or where the
+  GPU is too slow to wait for the host in it, launch_time is the software's habit.
 """
 
 import argparse
@@ -30,14 +35,18 @@ import time
 
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
-from framework_cases import all_cases, common_scenario, scenario_of_case
+from framework_cases import WAITS_FOR_HOST, all_cases, common_scenario, scenario_of_case
 from measure import check_device, write_whole
-from scenario_of import CONFIGS
+from scenario_of import CONFIGS, is_same_gpu
 from training import hardware, profiled, quartile_spread, release_memory, software, timed_steps
 
 NOTES = ("Training steps on one GPU, measured by calibrate/proof/frameworks.py; its first lines say what is measured. "
-         "step_time: median; step_time_spread: (third - first quartile) / median.")
+         "step_time: median; step_time_spread: (third - first quartile) / median. kernels and busy_time: of one step "
+         "under torch.profiler.")
 STEPS = (1.5, 8, 60)  # seconds for the steps of a case, at least and at most so many
+# A step waits for the host where the GPU is busy for less of it; of a slow GPU it would be the GPU's own time. An H100
+# and an H200 are busy for .3 and .4 of the step that is meant.
+BUSY_SHARE = 0.8
 CLASSES = {  # kind: config and network of transformers
     "llama": ("LlamaConfig", "LlamaForCausalLM"),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
@@ -158,7 +167,7 @@ def vision_step(case):
 
 
 def metrics_of(times, allocated, reserved, profile):
-    """`profile`: kernels of a step and their microseconds, or None."""
+    """`profile`: what `profiled` says of a step, or None."""
     found = [{"name": "step_time", "value": statistics.median(times), "unit": "ms"},
              {"name": "allocated_memory", "value": allocated / 2**30, "unit": "GiB"},
              {"name": "reserved_memory", "value": reserved / 2**30, "unit": "GiB"},
@@ -192,14 +201,18 @@ def measure(step):
     except Exception as error:  # no profiler on this machine: the step is measured all the same
         print(f"    kernels: {error}", file=sys.stderr)
         profile = None
-    return metrics_of(times, allocated, reserved, profile)
+    result = {"outcome": "ok", "metrics": metrics_of(times, allocated, reserved, profile)}
+    if profile and profile[0] > 0:
+        result["launches"] = profile[2]
+    return result
 
 
 def measured(case):
-    """Outcome and metrics. Whoever calls it gives memory back: an error that is handled still holds the tensors."""
+    """Outcome, metrics and launches. Whoever calls it gives memory back: an error that is handled still holds the
+    tensors."""
     build = hugging_face_step if case["framework"] == "hugging_face" else vision_step
     try:
-        return {"outcome": "ok", "metrics": measure(build(case))}
+        return measure(build(case))
     except Exception as error:  # of any library: the next case may run
         said = str(error).strip().splitlines() or [""]
         if "out of memory" in str(error) or type(error).__name__ == "OutOfMemoryError":
@@ -211,9 +224,40 @@ def record_of(case, result):
     return {"id": case["id"], "scenario": scenario_of_case(case), **result}
 
 
+def values_of(record):
+    return {metric["name"]: metric["value"] for metric in record["metrics"]}
+
+
+def host_of(records):
+    """(the host's time per launch, launches it is of), or None where no record tells it."""
+    for record in records:
+        launches, values = record.get("launches"), values_of(record)
+        if record["id"] == WAITS_FOR_HOST and launches and values["busy_time"] < BUSY_SHARE * values["step_time"]:
+            return f"{1000.0 * values['step_time'] / launches:.3g}us", launches
+    return None
+
+
+def with_launch_time(record, launch_time):
+    scenario = record["scenario"]
+    if scenario["software"] != "hf-trainer":
+        return record  # another script, whose host takes another time
+    return {**record, "scenario": {**scenario, "training": {**scenario["training"], "launch_time": launch_time}}}
+
+
 def document_of(gpu, records, about):
     """What `trainyard validate --records` reads. `about`: for people."""
-    return {"source": "calibrate/proof/frameworks.py", "license": "as this project", "notes": NOTES, **about,
+    notes, host = NOTES, host_of(records)
+    if host:
+        launch_time, launches = host
+        records = [with_launch_time(record, launch_time) for record in records]
+        notes += (f" launch_time of Hugging Face's scripts, {launch_time.replace('us', ' us')}, is the step of "
+                  f"\"{WAITS_FOR_HOST}\", which waits for the host, over its {launches} launches.")
+    else:
+        notes += (f" launch_time is the software's habit: no step of \"{WAITS_FOR_HOST}\" that waits for the host "
+                  "was measured.")
+    if not is_same_gpu(about["hardware"]["gpu"], gpu):
+        notes += f" {about['hardware']['gpu']} is taken to be {gpu}."
+    return {"source": "calibrate/proof/frameworks.py", "license": "as this project", "notes": notes, **about,
             "scenario": common_scenario(gpu), "records": records}
 
 
@@ -231,7 +275,7 @@ def versions():
 
 
 def summary_line(record):
-    values = {metric["name"]: metric["value"] for metric in record["metrics"]}
+    values = values_of(record)
     if "step_time" not in values:
         return record["outcome"]
     line = (f"{values['step_time']:9.2f} ms +- {100 * values['step_time_spread']:.1f} %"
@@ -249,6 +293,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
                                      epilog="What exactly is measured stands at the top of this file.")
     parser.add_argument("--gpu", metavar="PRESET", help="this GPU's name in configs/gpus, such as h100-sxm5-80gb")
+    parser.add_argument("--other-gpu", action="store_true",
+                        help="measure though the driver gives the card another name than --gpu says")
     parser.add_argument("-o", "--output", default="framework-records.json", help="where records go (%(default)s)")
     parser.add_argument("--minutes", type=float, default=20, help="no case is begun after this time (%(default)s)")
     parser.add_argument("--only", default="", help="cases whose id contains this text")
@@ -272,8 +318,13 @@ def main():
     if problem:
         sys.exit(f"frameworks.py: {problem}")
 
-    deadline = time.monotonic() + 60 * options.minutes
     about = {"date": time.strftime("%Y-%m-%d"), "hardware": hardware(), "software": versions()}
+    card = about["hardware"]["gpu"]
+    if not options.other_gpu and not is_same_gpu(card, options.gpu):
+        sys.exit(f"frameworks.py: this GPU is {card}, which is not {options.gpu}: give --gpu its own preset, or "
+                 f"--other-gpu too if it is to be taken for {options.gpu}")
+
+    deadline = time.monotonic() + 60 * options.minutes
     records = []
     for number, case in enumerate(cases, 1):
         if time.monotonic() > deadline:

@@ -119,8 +119,6 @@ def transformer(record, notes):
     model = dict(section(record, "model"))
     if isinstance(model.get("hf_config"), dict):
         model.update(from_hugging_face(model["hf_config"]))
-        if model["hf_config"].get("activation_function") == "gelu_new":
-            notes.append("gelu_new, several kernels in eager PyTorch, is taken to be one")
     parallelism = section(record, "parallelism")
     if (parallelism.get("ep") or 1) > 1 or model.get("experts"):
         raise Undescribable("a mixture of experts")
@@ -195,6 +193,17 @@ def recompute_of(record):
     if first_word(said) not in RECOMPUTES:
         raise Undescribable(f"recompute \"{said}\"")
     return RECOMPUTES[first_word(said)]
+
+
+def describe_gelu_new(record, training, notes):
+    """Hugging Face's NewGELUActivation takes a cube and a tanh by operators, each of them a kernel in eager PyTorch."""
+    config = section(record, "model").get("hf_config")
+    if not isinstance(config, dict) or config.get("activation_function") != "gelu_new":
+        return
+    if training.get("execution") == "eager":
+        training["activation"] = "operators"
+    else:
+        notes.append("gelu_new, several kernels in eager PyTorch, is taken to be one")
 
 
 def operators_of(record):
@@ -325,6 +334,7 @@ def scenario_of(record, profiles, aliases=None):
     training, fused_attention = training_of(record, degrees, notes)
     if "preset" not in model:
         training.update(sequence_length=count(section(record, "model"), "seq"), fused_attention=fused_attention)
+        describe_gelu_new(record, training, notes)
         if model["positional"] == "learned":
             model["max_positions"] = training["sequence_length"]
     elif training.get("execution") == "compiled":

@@ -101,8 +101,16 @@ def timed_on_cpu(training, budget_s):
     return times
 
 
+def counted(kernels):
+    """(kernels, their microseconds, launches) of pairs of name and microseconds. Copies of inputs are no kernels, and
+    memsets, which libraries enqueue beside a kernel, no launches."""
+    kernels = [(name.lower(), time) for name, time in kernels if not name.lower().startswith("memcpy htod")]
+    launches = sum(1 for name, _ in kernels if not name.startswith("memset"))
+    return len(kernels), sum(time for _, time in kernels), launches
+
+
 def profiled(step):
-    """Kernels of one step and the microseconds that they take, by the profiler; copies of inputs are none."""
+    """What `counted` says of one step, by the profiler."""
     import torch
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
@@ -110,9 +118,8 @@ def profiled(step):
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
-    times = [event.time_range.elapsed_us() for event in profiler.events()
-             if event.device_type == DeviceType.CUDA and not event.name.lower().startswith("memcpy htod")]
-    return len(times), sum(times)
+    return counted([(event.name, event.time_range.elapsed_us()) for event in profiler.events()
+                    if event.device_type == DeviceType.CUDA])
 
 
 def host_time(case):
@@ -126,7 +133,7 @@ def host_time(case):
     for _ in range(5):
         training.step()
     step_ms = statistics.median(timed_steps(training, 1.0, 20, 100))
-    kernels, _ = profiled(training.step)
+    kernels, _, _ = profiled(training.step)
     if kernels == 0:
         return None
     return {"us_per_kernel": 1000.0 * step_ms / kernels, "step_ms": step_ms, "kernels": kernels}

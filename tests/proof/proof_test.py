@@ -4,14 +4,17 @@
 Records become the scenarios of synthetic-scenarios.json (written anew with `proof_test.py --write`), what cannot be
 described is said with its reason, and errors are those of a program whose answers are known."""
 
+import contextlib
 import copy
 import importlib.util
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROOF = os.path.join(HERE, "..", "..", "calibrate", "proof")
@@ -22,11 +25,15 @@ import cases
 import framework_cases
 import frameworks
 import measure
+import training
 from scenario_of import BadRecord, Undescribable, is_same_gpu, load_profile, scenario_of
 
 RECORDS = os.path.join(HERE, "synthetic-records.json")
 SCENARIOS = os.path.join(HERE, "synthetic-scenarios.json")
 PROFILES = [("PROFILE", "a100-sxm4-80gb")]
+HOST_CASE = framework_cases.WAITS_FOR_HOST
+
+
 def read(path):
     with open(path, encoding="utf-8") as stream:
         return json.load(stream)
@@ -96,6 +103,21 @@ def test_reasons():
         assert why(changed(good, path, value)) == reason, (path, value, why(changed(good, path, value)))
     resnet = read(RECORDS)["records"][2]
     assert why(changed(resnet, ("technique",), "compiled")) == "Undescribable: a compiled network of images"
+
+
+def test_gelu_new():
+    """Several kernels where execution is eager; elsewhere it is noted that it is one."""
+    record = read(RECORDS)["records"][4]
+    said = "gelu_new, several kernels in eager PyTorch, is taken to be one"
+    for path, value, activation, noted in [
+        (("id",), "eager", "operators", False),
+        (("model", "hf_config", "activation_function"), "gelu", None, False),
+        (("framework",), "Megatron-LM", None, True),
+        (("technique",), "compiled", None, True),
+    ]:
+        scenario, notes = scenario_of(changed(record, path, value), PROFILES)
+        assert scenario["training"].get("activation") == activation, (path, scenario["training"])
+        assert (said in notes) == noted, (path, notes)
 
 
 def test_gpu_names():
@@ -200,7 +222,7 @@ def test_frameworks(trainyard, folder):
     code, _, errors = run_frameworks("--gpu", "h100-sxm5-80gb", "--only", "nonesuch")
     assert code == 1 and "no case is named like 'nonesuch'" in errors, errors
 
-    metrics = frameworks.metrics_of([2.0, 1.0, 3.0], 2**31, 2**32, (7, 1500.0))
+    metrics = frameworks.metrics_of([2.0, 1.0, 3.0], 2**31, 2**32, (7, 1500.0, 6))
     assert {metric["name"]: metric["value"] for metric in metrics} == {
         "step_time": 2.0, "allocated_memory": 2.0, "reserved_memory": 4.0, "step_time_spread": 0.5,
         "step_time_least": 1.0, "steps": 3, "kernels": 7, "busy_time": 1.5}, metrics
@@ -216,6 +238,115 @@ def test_frameworks(trainyard, folder):
     assert done.returncode == 0 and done.stderr == "", done.stderr
     rows = {row["record"]: row for row in json.loads(done.stdout)["sets"][0]["records"]}
     assert sorted(rows) == sorted(ids[:1] + ids[2:]), sorted(rows)
+
+
+def measured_by_hand(case):
+    """As an H100 took it, and the others ten times as long."""
+    step = 87.672 if case["id"] == HOST_CASE else 876.72
+    profile = (2210, 25480.0, 2128)
+    return {"outcome": "ok", "metrics": frameworks.metrics_of([step, step], 2**31, 2**32, profile), "launches": 2128}
+
+
+def run_main(path, *arguments, card="NVIDIA H100 80GB HBM3", order=list, result=measured_by_hand):
+    """frameworks.main() with a card that is not there: its exit code or message, the documents that it wrote, and the
+    cases that it measured."""
+    documents, cases_run, every = [], [], order(framework_cases.all_cases())
+
+    def measured(case):
+        cases_run.append(case["id"])
+        return result(case)
+
+    def write_whole(where, document):
+        documents.append(copy.deepcopy(document))
+        measure.write_whole(where, document)
+
+    stubs = {"all_cases": lambda: every, "check_device": lambda on_cpu: "", "hardware": lambda: {"gpu": card},
+             "versions": lambda: {}, "release_memory": lambda: None, "measured": measured, "write_whole": write_whole}
+    arguments = ["frameworks.py", "-o", path, *arguments]
+    with mock.patch.multiple(frameworks, **stubs), mock.patch.object(sys, "argv", arguments), \
+            contextlib.redirect_stdout(io.StringIO()):
+        try:
+            code = frameworks.main()
+        except SystemExit as end:
+            code = end.code
+    return code, documents, cases_run
+
+
+def launch_times(document):
+    return {record["id"]: record["scenario"]["training"].get("launch_time") for record in document["records"]}
+
+
+def test_the_hosts_time_of_frameworks(trainyard, folder):
+    """All records of Hugging Face get it as soon as its case is measured, in whatever order."""
+    names = ["Memset (Device)", "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoD (Device -> Device)", "sgemm"]
+    assert training.counted([(name, 2.0) for name in names]) == (3, 6.0, 2)
+    path = os.path.join(folder, "host.json")
+    for order in (list, lambda every: every[::-1]):
+        code, documents, ids = run_main(path, "--gpu", "h100-sxm5-80gb", order=order)
+        assert code == 0 and len(documents) == len(ids) > 20, (code, len(documents))
+        for number, document in enumerate(documents, 1):
+            times, known = launch_times(document), HOST_CASE in ids[:number]
+            assert list(times) == ids[:number], times
+            for name, time in times.items():
+                assert time == ("41.2us" if known and name.startswith("hf ") else None), (number, name, time)
+            assert ("41.2 us, is the step of" in document["notes"]) == known, document["notes"]
+            assert ("launch_time is the software's habit" in document["notes"]) != known, document["notes"]
+        assert f"\"{HOST_CASE}\", which waits for the host, over its 2128 launches." in documents[-1]["notes"]
+        assert "is taken to be" not in documents[-1]["notes"], documents[-1]["notes"]
+        done = subprocess.run([trainyard, "validate", "--records", path, "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+
+    def failing(case):
+        return {"outcome": "failed: no", "metrics": []} if case["id"] == HOST_CASE else measured_by_hand(case)
+
+    def unprofiled(case):
+        metrics = frameworks.metrics_of([2.0, 2.0], 2**31, 2**32, None)
+        return {"outcome": "ok", "metrics": metrics} if case["id"] == HOST_CASE else measured_by_hand(case)
+
+    def slow_gpu(case):
+        metrics = frameworks.metrics_of([90.0, 90.0], 2**31, 2**32, (2210, 85000.0, 2128))
+        return {"outcome": "ok", "metrics": metrics, "launches": 2128}
+
+    for arguments, result in [(["--only", "autocast"], measured_by_hand), ([], failing), ([], unprofiled),
+                              ([], slow_gpu)]:
+        code, documents, _ = run_main(path, "--gpu", "h100-sxm5-80gb", *arguments, result=result)
+        assert code == 0 and set(launch_times(documents[-1]).values()) == {None}, launch_times(documents[-1])
+        assert "launch_time is the software's habit" in documents[-1]["notes"], documents[-1]["notes"]
+
+
+def test_frameworks_on_another_gpu(folder):
+    """Nothing is measured on a card that --gpu does not name, unless it is said that this is meant."""
+    path = os.path.join(folder, "other.json")
+    code, documents, ids = run_main(path, "--gpu", "h100-sxm5-80gb", card="NVIDIA H200")
+    assert (documents, ids, os.path.exists(path)) == ([], [], False)
+    # A message is what sys.exit() prints, and ends with 1.
+    assert code == ("frameworks.py: this GPU is NVIDIA H200, which is not h100-sxm5-80gb: give --gpu its own preset, "
+                    "or --other-gpu too if it is to be taken for h100-sxm5-80gb"), code
+    code, documents, ids = run_main(path, "--gpu", "h100-sxm5-80gb", "--other-gpu", card="NVIDIA H200")
+    assert code == 0 and len(ids) > 20, code
+    assert documents[-1]["notes"].endswith(" NVIDIA H200 is taken to be h100-sxm5-80gb."), documents[-1]["notes"]
+    assert documents[-1]["scenario"]["cluster"]["node"]["gpu"] == {"preset": "h100-sxm5-80gb"}
+    code, _, _ = run_main(path, "--gpu", "h200-sxm5-141gb", "--only", "tv-", card="NVIDIA H200")
+    assert code == 0, code
+    code, output, _ = run_frameworks("--help")
+    assert code == 0 and "--other-gpu" in output, output
+
+
+def test_shipped_frameworks():
+    """The shipped records name their metrics as the script does, and their launch_time is what it would set."""
+    folder = os.path.join(frameworks.CONFIGS, "validation", "published")
+    known = {metric["name"] for metric in frameworks.metrics_of([1.0, 1.0], 1, 1, (1, 1.0, 1))}
+    for name, launch_time in [("pytorch_h100.json", "41.2us"), ("pytorch_h200.json", "29.3us")]:
+        document = read(os.path.join(folder, name))
+        for record in document["records"]:
+            names = {metric["name"] for metric in record["metrics"]}
+            assert names <= known and {"kernels", "busy_time"} <= names, (name, record["id"], names - known)
+        # The files do not say how many of the kernels are memsets; their notes do.
+        records = [{**record, "launches": 2128} for record in document["records"]]
+        assert frameworks.host_of(records) == (launch_time, 2128), frameworks.host_of(records)
+        times = {time for name, time in launch_times(document).items() if name.startswith("hf ")}
+        assert times == {launch_time}, times
 
 
 def compare(program, *arguments):
@@ -336,7 +467,9 @@ def main():
         return
     test_scenarios()
     test_reasons()
+    test_gelu_new()
     test_gpu_names()
+    test_shipped_frameworks()
     test_measured_cases_are_described()
     test_networks_of_the_llama_kind()
     with tempfile.TemporaryDirectory() as folder:
@@ -346,6 +479,8 @@ def main():
         test_the_probe_of_processors(sys.argv[1], folder)
         test_the_dry_run_trains_a_llama(folder)
         test_frameworks(sys.argv[1], folder)
+        test_the_hosts_time_of_frameworks(sys.argv[1], folder)
+        test_frameworks_on_another_gpu(folder)
     test_the_program_accepts_them(sys.argv[1])
 
 
