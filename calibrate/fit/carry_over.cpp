@@ -65,6 +65,14 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
       base.gemm, own.gemm,
       [](const cost::GemmLaw& a, const cost::GemmLaw& b) { return same_unit(a.dtype, b.dtype); },
       [](const cost::GemmLaw& l) { return fmt::format("gemm {}", name(l.dtype)); });
+  for (cost::GemmLaw& law : own.gemm) {
+    for (const cost::GemmLaw& other : base.gemm) {
+      if (law.unaligned || !other.unaligned || !same_unit(law.dtype, other.dtype)) continue;
+      law.unaligned = other.unaligned;
+      law.unaligned->from = carrier.marked(other.unaligned->from);
+      carrier.note(fmt::format("gemm {} of unaligned rows", name(law.dtype)), law.unaligned->from);
+    }
+  }
   if (own.batched_gemm_from.source.empty() && !base.batched_gemm_from.source.empty()) {
     own.batched_gemm_efficiency = base.batched_gemm_efficiency;
     own.batched_gemm_from = carrier.marked(base.batched_gemm_from);

@@ -226,6 +226,7 @@ std::optional<double> fit_alignment(const Fitting& f, const cost::GemmLaw& law,
 // An alignment that was not measured reaches what the next better one does.
 void fit_unaligned(const Fitting& f, cost::GemmLaw& law) {
   std::optional<cost::GemmUnaligned> found;
+  const std::size_t first = f.result.records.size();
   double better = 1;
   for (const std::int64_t alignment : kUnaligned) {
     const std::optional<double> share = fit_alignment(f, law, alignment);
@@ -233,6 +234,11 @@ void fit_unaligned(const Fitting& f, cost::GemmLaw& law) {
     if (share && !found) found.emplace();
     if (found) share_of(*found, alignment) = better;
   }
+  if (found)
+    found->from = f.provenance(
+        fmt::format("{} GEMMs whose rows begin at 2, 4 or 8 bytes, beside the law of the others",
+                    f.result.records.size() - first),
+        first);
   law.unaligned = found;
 }
 
@@ -244,7 +250,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
   if (task.samples.empty() || !f.enough(task.samples, distinct(shapes), kFewestShapes, describe)) {
     for (const std::int64_t alignment : kUnaligned)
       f.unused(single_products(f, dtype, alignment),
-               "too few for a law: no products with aligned rows", describe);
+               "too few for a law: no law of products with aligned rows", describe);
     return;
   }
   const auto [fit, law_alone] = best_law(f, dtype, task);

@@ -15,6 +15,7 @@
 // nn.moments and nn.batch_normalization (tensorflow/python/ops/nn_impl.py), nn.dropout (nn_ops.py),
 // gradients of tensorflow/python/ops/math_grad.py, as a graph without XLA runs them.
 #include <span>
+#include <utility>
 
 #include "models/transformer/pytorch_script.h"
 
@@ -160,6 +161,41 @@ void gelu_by_operators(PytorchScript& script, const TransformerSlice& s, bool ba
   if (s.autocast) script.pass(name + " from fp32", MemoryOp::elementwise, tensor, stored);
 }
 
+// Cosines are broadcast over heads, halves are slices, queries and keys are views. Under autocast
+// cosines are fp32, as what lies between layers is, and so is what they are multiplied with.
+void rotary_by_operators(PytorchScript& script, WorkList& list, const TransformerSlice& s,
+                         bool backward) {
+  const AutocastCopies copies(list, s);
+  for (const auto& [which, heads] : {std::pair{" of queries", s.heads}, {" of keys", s.kv_heads}}) {
+    const std::string name = std::string("rope") + (backward ? " backward" : "") + which;
+    const std::int64_t numbers = s.tokens * heads * s.head_size;
+    const Bytes whole = numbers * s.wide_element(), half = Bytes(whole.count() / 2);
+    const auto one_by_one = [&](const char* what, Bytes read, Bytes written) {
+      const std::int64_t count = written.count() / s.wide_element().count();
+      script.pass(name + what, MemoryOp::elementwise, read, written,
+                  s.kernels.broadcasts_in_vectors ? 0 : count);
+    };
+    if (backward) copies.widen(name, numbers);
+    one_by_one(" negated half", half, half);
+    one_by_one(" times cosine", whole, whole);
+    one_by_one(" times sine", whole, whole);
+    if (!backward) {
+      one_by_one(" halves exchanged", whole, whole);
+      one_by_one(" sum", 2 * whole, whole);
+      copies.narrow(name, numbers);
+      continue;
+    }
+    for (const char* part : {" first half", " second half"}) {
+      script.pass(name + part + " zeros", MemoryOp::elementwise, Bytes(0), whole);
+      one_by_one(part, half, half);
+    }
+    one_by_one(" sum of halves", 2 * whole, whole);
+    copies.narrow(name + " by cosine", numbers);
+    copies.narrow(name + " by sine", numbers);
+    one_by_one(" sum", 2 * whole, whole);
+  }
+}
+
 void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {
   if (s_.kernels.dropout_by_operators) return run(*this, kDropout, name, tensor);
   pass(name, MemoryOp::dropout, tensor, tensor + mask, tensor.count() / s_.element().count());
@@ -201,8 +237,16 @@ void AutocastCopies::weight(const std::string& name, std::int64_t numbers,
 
 void AutocastCopies::weight_gradient(const std::string& name, std::int64_t numbers,
                                      std::int64_t biases) const {
-  widen(name + " weight gradient", numbers);
-  widen(name + " bias gradient", biases);
+  if (!s_.autocast) return;
+  const auto widened = [&](const std::string& what, std::int64_t count) {
+    if (count == 0) return;
+    list_.weight_gradient(what + " to fp32", MemoryBound{.op = MemoryOp::elementwise,
+                                                         .read = count * s_.element(),
+                                                         .written = count * s_.wide_element(),
+                                                         .elements = count});
+  };
+  widened(name + " weight gradient", numbers);
+  widened(name + " bias gradient", biases);
 }
 
 void AutocastCopies::branch_gradient(const std::string& name) const {

@@ -23,11 +23,11 @@ class AutocastCopies {
   void weight_gradient(const std::string& name, std::int64_t numbers, std::int64_t biases) const;
   // What comes back to a branch from its residual addition.
   void branch_gradient(const std::string& name) const;
-
- private:
+  // So many numbers to 16 bits, or back.
   void narrow(const std::string& name, std::int64_t numbers) const;
   void widen(const std::string& name, std::int64_t numbers) const;
 
+ private:
   WorkList& list_;
   const TransformerSlice& s_;
 };
@@ -109,5 +109,10 @@ void added_bias(WorkList& list, const TransformerSlice& slice, const std::string
 
 // GELU of the input of fc2, or its gradient, by plain operators.
 void gelu_by_operators(PytorchScript& script, const TransformerSlice& slice, bool backward);
+
+// Rotary embeddings of queries and keys, or their gradients, by plain operators; `list` is the
+// script's.
+void rotary_by_operators(PytorchScript& script, WorkList& list, const TransformerSlice& slice,
+                         bool backward);
 
 }  // namespace trainyard::models

@@ -89,16 +89,25 @@ void check_fusion(Problems& problems, const Transformer& n, const Execution& e) 
 void check_autocast(Problems& problems, const Transformer& n, const Execution& e) {
   if (!e.autocast) return;
   constexpr const char* kMember = "autocast";
+  if (n.moe.experts > 0 || n.latent.used() || n.parallel() || n.embedding_norm ||
+      n.block_norms != BlockNorms::before) {
+    problems.push_back({kMember,
+                        "16-bit products of fp32 weights (torch.autocast) are described of dense "
+                        "layers with norms before or after their additions; remove it"});
+    return;
+  }
   if (e.kernels.fusion != Fusion::eager)
     problems.push_back({kMember,
                         "16-bit products of fp32 weights (torch.autocast) are described of an "
                         "eager execution; set the execution to \"eager\""});
-  if (n.moe.experts == 0 && !n.latent.used() && !e.kernels.one_attention())
+  if (!e.kernels.one_attention())
     problems.push_back({"fused_attention",
                         "autocast runs the softmax of unfused attention in fp32, which is not "
                         "described; set fused_attention"});
   if (e.tensor > 1)
-    problems.push_back({kMember, "autocast is not described beside tensor parallelism"});
+    problems.push_back(
+        {kMember,
+         "autocast is not described beside tensor parallelism; set tp to 1, or remove it"});
 }
 
 void check_head_norm(Problems& problems, const Transformer& n, const Execution& e) {

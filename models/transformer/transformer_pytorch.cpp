@@ -208,35 +208,10 @@ void PytorchAttention::head_norms(bool backward) {
 
 void PytorchAttention::rope(bool backward) {
   if (s_.positional != Positional::rope) return;
-  const std::string suffix = backward ? " backward" : "";
-  if (!eager() || s_.kernels.rotary_by_kernel) {
-    const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
-    return pass("rope" + suffix, MemoryOp::rope, both, both);
-  }
-  // Cosines are broadcast over heads, halves are slices, queries and keys are views.
-  for (const std::int64_t heads : {s_.heads, s_.kv_heads}) {
-    const std::int64_t numbers = s_.tokens * heads * s_.head_size;
-    const Bytes whole = numbers * s_.element(), half = Bytes(whole.count() / 2);
-    const auto one_by_one = [&](const char* what, Bytes read, Bytes written) {
-      const std::int64_t count = written.count() / s_.element().count();
-      pass("rope" + suffix + what, MemoryOp::elementwise, read, written,
-           s_.kernels.broadcasts_in_vectors ? 0 : count);
-    };
-    one_by_one(" negated half", half, half);
-    one_by_one(" times cosine", whole, whole);
-    one_by_one(" times sine", whole, whole);
-    if (!backward) {
-      one_by_one(" halves exchanged", whole, whole);
-      one_by_one(" sum", 2 * whole, whole);
-      continue;
-    }
-    for (const char* which : {" first half", " second half"}) {
-      pass("rope" + suffix + which + " zeros", MemoryOp::elementwise, Bytes(0), whole);
-      one_by_one(which, half, half);
-    }
-    one_by_one(" sum of halves", 2 * whole, whole);
-    one_by_one(" sum", 2 * whole, whole);
-  }
+  if (eager() && !s_.kernels.rotary_by_kernel)
+    return rotary_by_operators(*this, list_, s_, backward);
+  const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
+  pass(backward ? "rope backward" : "rope", MemoryOp::rope, both, both);
 }
 
 void PytorchAttention::heads() {
@@ -310,9 +285,9 @@ std::vector<Columns> layers_of(PieceKind kind, const char* name, const Transform
   return {{"query", width - 2 * keys}, {"key", keys}, {"value", keys}};
 }
 
-// Of a layer of `linear_layers`, which may stand for two.
-int copies_of_input(const TransformerSlice& s, PieceKind kind, std::size_t layers) {
-  return linear_layers(s, kind) / static_cast<int>(layers);
+// Linear layers of the script that one of the `layers` stands for.
+int readers_of(const TransformerSlice& s, PieceKind kind, std::size_t layers) {
+  return std::max(1, linear_layers(s, kind) / static_cast<int>(layers));
 }
 
 void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
@@ -321,9 +296,12 @@ void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, 
   bool gathered = false;
   const std::vector<Columns> layers = layers_of(kind, name, s);
   for (const Columns& layer : layers) {
-    for (int copy = 0; copy < copies_of_input(s, kind, layers.size()); ++copy)
+    const int readers = readers_of(s, kind, layers.size());
+    const std::int64_t width = layer.width / readers;
+    for (int reader = 0; reader < readers; ++reader) {
       copies.input(layer.name, s.hidden);
-    copies.weight(layer.name, layer.width * s.hidden, biased(kind, s.biases) ? layer.width : 0);
+      copies.weight(layer.name, width * s.hidden, biased(kind, s.biases) ? width : 0);
+    }
     const Gemm product = script.product(layer.width, s.hidden);
     if (gathered)
       list.kernel(layer.name, product);
@@ -339,14 +317,15 @@ void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind,
   const AutocastCopies copies(list, s);
   const std::vector<Columns> layers = layers_of(kind, name, s);
   column_backward(list, s, name, layers);
-  const int readers = copies_of_input(s, kind, layers.size());
+  const int readers = readers_of(s, kind, layers.size());
   for (const Columns& layer : layers) {
     script.bias_gradient(layer.name, layer.width, biased(kind, s.trained_biases));
-    copies.weight_gradient(layer.name, layer.width * s.hidden,
-                           biased(kind, s.trained_biases) ? layer.width : 0);
-    for (int copy = 0; copy < readers; ++copy) {
+    const std::int64_t width = layer.width / readers;
+    for (int reader = 0; reader < readers; ++reader) {
+      copies.weight_gradient(layer.name, width * s.hidden,
+                             biased(kind, s.trained_biases) ? width : 0);
       copies.input_gradient(layer.name, s.hidden);
-      if (copy > 0) script.gradient_sum(layer.name + " input");
+      if (reader > 0) script.gradient_sum(layer.name + " input");
     }
   }
   if (s.post_norm) script.gradient_sum(kind == PieceKind::qkv ? "residual 1" : "residual 2");

@@ -160,7 +160,9 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   const double experts = by_rows ? time_of_groups(*profile_.grouped_gemm, gemm) : 1;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
-  const double rows = law->unaligned ? share_of_rows(*law->unaligned, gemm) : 1;
+  // Of the unit's own library: CUDA cores do not mind where rows begin.
+  const bool unaligned = law->unaligned && chosen.same_unit;
+  const double rows = unaligned ? share_of_rows(*law->unaligned, gemm) : 1;
   const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
   const std::optional<double> scaling = time_of_scaling(*law, gemm.scaling);
   if (!scaling)
@@ -174,6 +176,7 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};
   if (batched) reach.weaken(reach_of(profile_.batched_gemm_from));
   if (by_rows) reach.weaken(reach_of(profile_.grouped_gemm->from));
+  if (rows < 1) reach.weaken(reach_of(law->unaligned->from));
   reach.check("m", gemm.m, law->m);
   reach.check("n", gemm.n, law->n);
   reach.check("k", gemm.k, law->k);

@@ -54,6 +54,7 @@ struct GemmWaves {
 // (models::row_alignment): libraries have their best kernels for 16. Source: docs/cost-gemm.md.
 struct GemmUnaligned {
   double bytes_2 = 1, bytes_4 = 1, bytes_8 = 1;
+  Provenance from{};
   friend bool operator==(const GemmUnaligned&, const GemmUnaligned&) = default;
 };
 

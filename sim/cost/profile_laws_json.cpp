@@ -152,6 +152,7 @@ void visit_fields(json::Fields& f, GemmUnaligned& unaligned) {
           "Share of both rates where rows begin at multiples of 2 bytes.");
   f.field("bytes_4", unaligned.bytes_4, json::required, kShare, "The same, of 4 bytes.");
   f.field("bytes_8", unaligned.bytes_8, json::required, kShare, "The same, of 8 bytes.");
+  f.section("from", unaligned.from, json::required, "Provenance.");
 }
 
 void visit_fields(json::Fields& f, GemmLaw& law) {

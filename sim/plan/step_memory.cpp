@@ -45,6 +45,11 @@ bool keeps_master(const TrainingRecipe& recipe) {
          size_of(trained_type(recipe)) < size_of(Dtype::fp32);
 }
 
+// In which a backward pass hands gradients of weights on; autocast widens what its products make.
+Dtype produced_type(const TrainingRecipe& recipe) {
+  return recipe.precision.autocasts() ? Dtype::fp32 : stored_type(recipe.precision.compute);
+}
+
 // Bytes of one parameter in each state.
 StateBytes per_parameter(const TrainingRecipe& recipe, bool layer_units) {
   const Bytes weight = size_of(trained_type(recipe));
@@ -188,10 +193,7 @@ Bytes optimizer_workspace(std::int64_t parameters, const TrainingRecipe& recipe,
 
 std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingRecipe& recipe,
                                         int microbatches) {
-  // The backward pass widens what autocast's products make.
-  const Bytes produced = recipe.precision.autocasts()
-                             ? size_of(Dtype::fp32)
-                             : size_of(stored_type(recipe.precision.compute));
+  const Bytes produced = size_of(produced_type(recipe));
   const Bytes kept = size_of(recipe.precision.gradients);
   const bool same_type = produced == kept;
   models::WorkList list;
@@ -222,7 +224,7 @@ std::vector<WorkItem> accumulation_work(std::int64_t parameters, const TrainingR
 }
 
 Bytes unsummed_gradients(std::int64_t parameters, const TrainingRecipe& recipe) {
-  const Bytes produced = size_of(stored_type(recipe.precision.compute));
+  const Bytes produced = size_of(produced_type(recipe));
   const Accumulation how = recipe.accumulation;
   const bool waits = how == Accumulation::after_pass || how == Accumulation::converted;
   if (!waits || produced == size_of(recipe.precision.gradients)) return Bytes(0);

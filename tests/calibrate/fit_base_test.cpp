@@ -64,6 +64,9 @@ TEST_CASE("Laws without samples come from the profile of another GPU, and say so
   // Of its own products in bf16 it knows more than of the base's of 16 bits; others are the base's.
   REQUIRE(own.gemm.size() == base.gemm.size() - 1);
   CHECK(own.gemm.front().from.source == "trainyard calibrate");
+  // It measured no unaligned products.
+  REQUIRE(own.gemm.front().unaligned.has_value());
+  CHECK(own.gemm.front().unaligned->from.basis == Basis::extrapolated);
   for (std::size_t i = 1; i < own.gemm.size(); ++i) {
     CHECK(own.gemm[i].dtype != Dtype::fp16);
     CHECK(own.gemm[i].from.basis == Basis::extrapolated);

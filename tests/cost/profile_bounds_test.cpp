@@ -45,7 +45,6 @@ json::Value document() {
     REQUIRE(json::set(shipped, pointer, std::move(value)));
   };
   add("/gemm/0/waves", R"({"multiprocessors": 132, "partial": 0.4, "small_tile": 0.1})");
-  add("/gemm/0/unaligned", R"({"bytes_2": 0.2, "bytes_4": 0.3, "bytes_8": 0.4})");
   add("/gemm/0/residuals", R"([{"m": 4096, "n": 4096, "k": 4096, "factor": 1.1}])");
   add("/attention/0/forward_fixed", R"("4us")");
   add("/attention/0/backward_fixed", R"("9us")");

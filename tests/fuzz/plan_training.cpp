@@ -261,7 +261,9 @@ void draw_training(Sketch& s) {
     for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
       if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
     if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
-    if (draw.chance(20)) s.set("/training/rotary", draw.word({"operators", "kernel"}));
+    const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
+    if (positional != nullptr && positional->text == "rope" && draw.chance(40))
+      s.set("/training/rotary", draw.word({"operators", "kernel"}));
     if (draw.chance(10)) s.set("/training/broadcasts", draw.word({"one_by_one", "vectors"}));
   }
   if (s.execution != "fused" && s.stack() && draw.chance(20))

@@ -82,7 +82,6 @@ TEST_CASE("elements have the size of their format in memory") {
   CHECK(size_of(Dtype::fp8) == Bytes(1));
 }
 
-// C is read and written in 4 bytes instead of written in 2.
 TEST_CASE(
     "rows of a product begin where those of its narrowest operand do, however many there are") {
   const Gemm aligned{.m = 3, .n = 1024, .k = 2048, .dtype = Dtype::bf16};
@@ -99,6 +98,7 @@ TEST_CASE(
   CHECK(row_alignment(weights) == 8);
 }
 
+// C is read and written in 4 bytes instead of written in 2.
 TEST_CASE("a product that adds reads what it adds to") {
   Gemm gemm{.m = 8, .n = 16, .k = 32, .dtype = Dtype::fp16};
   const Bytes written = memory_traffic(gemm);

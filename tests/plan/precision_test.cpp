@@ -72,6 +72,8 @@ TEST_CASE("autocast's weights, gradients and moments are fp32, and so is what is
   };
   CHECK(moved(1) == 0);
   CHECK(moved(2) == 500 * (4 + 4 + 4));
+  recipe.accumulation = Accumulation::after_pass;
+  CHECK(unsummed_gradients(1000, recipe) == Bytes(0));
 }
 
 // DDP's bucket of as many bytes is the strategy's: tests/plan/tied_matrix_test.cpp.

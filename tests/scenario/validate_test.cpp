@@ -287,6 +287,7 @@ TEST_CASE("fp32 weights beside products of 16 bits are torch.autocast, where tha
   CHECK(with({"training.precision.gradients=bf16"}).find("/training/precision/gradients: ") == 0);
   CHECK(with({"training.precision.master_weights=fp32"}).find("/training/precision/master") == 0);
   CHECK(with({"parallelism.data_parallel.kind=fsdp"}).find(parameters) == 0);
+  CHECK(with({"training.gradient_accumulation=product"}).find("/training/gradient_accum") == 0);
 }
 
 TEST_CASE("execution and launch time are read, and what is not described is refused") {

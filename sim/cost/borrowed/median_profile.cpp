@@ -127,7 +127,9 @@ std::optional<GemmUnaligned> median_unaligned(const Group<GemmLaw>& group) {
     of_4.push_back(fitted.law.unaligned->bytes_4);
     of_8.push_back(fitted.law.unaligned->bytes_8);
   }
-  return GemmUnaligned{median(of_2), median(of_4), median(of_8)};
+  GemmUnaligned middle{median(of_2), median(of_4), median(of_8), group.front().law.unaligned->from};
+  middle.from.basis = Basis::extrapolated;
+  return middle;
 }
 
 void add_kernels(Profile& result, const std::vector<Kin>& kin) {

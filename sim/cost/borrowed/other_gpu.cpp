@@ -30,8 +30,10 @@ Profile for_other_gpu(Profile profile) {
   if (profile.collective_start) weaken(profile.collective_start->from);
   if (profile.overlap) weaken(profile.overlap->from);
   if (profile.grouped_gemm) weaken(profile.grouped_gemm->from);
-  for (GemmLaw& law : profile.gemm)
+  for (GemmLaw& law : profile.gemm) {
     law.residuals.clear();
+    if (law.unaligned) weaken(law.unaligned->from);
+  }
   for (ConvolutionLaw& law : profile.convolution)
     law.residuals.clear();
   return profile;

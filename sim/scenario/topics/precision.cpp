@@ -95,6 +95,11 @@ void check_autocast(const Scenario& scenario, const std::string& pointer, Findin
   if (types.master_weights.is_said() && types.master_weights != recipe::MasterWeights::none)
     findings.error(fmt::format("{}/master_weights", kPrecision),
                    "the weights themselves are fp32 here", "remove it");
+  if (recipe.accumulation.is_said() && recipe.accumulation == recipe::Accumulation::product)
+    findings.error(
+        "/training/gradient_accumulation",
+        "no product adds to fp32 gradients under autocast, which widens its result first",
+        "remove it");
   constexpr const char* kCure = "remove it: master_weights keeps fp32 copies of 16-bit weights";
   if (plan::strategy_of(scenario.plan, recipe).layer_units)
     findings.error(pointer, "the sharded parameters are fp32, what is gathered of them is not",

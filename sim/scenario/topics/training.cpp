@@ -252,11 +252,10 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
     findings.error("/training/rotary",
                    "rotary embeddings of any but an eager execution are one kernel anyway",
                    "remove it, or make the execution \"eager\"");
-  else if (kernels.rotary_by_kernel && stack_of(network) == nullptr)
-    findings.error(
-        "/training/rotary",
-        fmt::format("only transformers have rotary embeddings, and it is {}", network.words()),
-        "remove it");
+  const models::Transformer* stack = stack_of(network);
+  if (kernels.rotary_by_kernel &&
+      (stack == nullptr || stack->positional != models::Positional::rope))
+    findings.error("/training/rotary", "the network has no rotary embeddings", "remove it");
 }
 
 void check_linear_layers(const models::KernelChoice& kernels, const models::Network& network,
