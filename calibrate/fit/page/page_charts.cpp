@@ -13,7 +13,7 @@ namespace {
 
 // Of the drawing, in its own units.
 constexpr double kWidth = 560, kHeight = 400;
-constexpr double kLeft = 66, kRight = 14, kTop = 12, kBottom = 48;
+constexpr double kLeft = 66, kRight = 26, kTop = 12, kBottom = 48;
 constexpr double kMostResidual = 60;  // percent
 constexpr double kTenth = 1.1;
 
