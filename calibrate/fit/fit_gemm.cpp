@@ -143,6 +143,14 @@ void describe(const Sample& sample, FitRecord& record) {
   if (!c.layout.empty()) record.shape += " " + c.layout;
 }
 
+void record_products(const Fitting& f, const LawTask& task, const LawFit& fit,
+                     const cost::ComputeCost& cost) {
+  f.records(
+      task, fit,
+      [&](const Sample& s) { return microseconds(cost.time(as<GemmCase>(s).shape).time); },
+      describe);
+}
+
 std::string samples_text(const LawTask& task, const LawFit& fit, const cost::GemmLaw& law) {
   std::string text = fmt::format(
       "{} GEMMs in {} clusters of (n, k) further than {:.3g} in ln n or ln k apart; {} "
@@ -216,10 +224,7 @@ std::optional<double> fit_alignment(const Fitting& f, const cost::GemmLaw& law,
   };
   const LawFit fit = fit_law(task);
   const auto cost = cost_at(fit.values[0]);
-  f.records(
-      task, fit,
-      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
-      describe);
+  record_products(f, task, fit, *cost);
   return fit.values[0];
 }
 
@@ -268,10 +273,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
   alone.gemm = {law};
   const auto cost = fitted_compute_cost(alone, f.gpu.peaks);
   const std::size_t first = f.result.records.size();
-  f.records(
-      task, fit,
-      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
-      describe);
+  record_products(f, task, fit, *cost);
   law.from = f.provenance(samples_text(task, fit, law), first);
   fit_unaligned(f, law);
   f.profile().gemm.push_back(std::move(law));
@@ -304,10 +306,7 @@ void fit_batches(const Fitting& f) {
   f.profile().batched_gemm_efficiency = fit.values[0];
   const auto cost = cost_at(fit.values[0]);
   const std::size_t first = f.result.records.size();
-  f.records(
-      task, fit,
-      [&](const Sample& s) { return microseconds(cost->time(as<GemmCase>(s).shape).time); },
-      describe);
+  record_products(f, task, fit, *cost);
   f.profile().batched_gemm_from = f.provenance(
       fmt::format("{} batches of GEMMs, one factor for all types", task.samples.size()), first);
 }

@@ -36,7 +36,8 @@ import time
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
 from framework_cases import WAITS_FOR_HOST, all_cases, common_scenario, scenario_of_case
-from measure import check_device, write_whole
+from measure import check_device
+from measuring import measure_all
 from scenario_of import CONFIGS, is_same_gpu
 from training import hardware, profiled, quartile_spread, release_memory, software, timed_steps
 
@@ -324,20 +325,13 @@ def main():
         sys.exit(f"frameworks.py: this GPU is {card}, which is not {options.gpu}: give --gpu its own preset, or "
                  f"--other-gpu too if it is to be taken for {options.gpu}")
 
-    deadline = time.monotonic() + 60 * options.minutes
-    records = []
-    for number, case in enumerate(cases, 1):
-        if time.monotonic() > deadline:
-            print(f"frameworks.py: {len(cases) - number + 1} cases left out: {options.minutes:g} minutes are over")
-            break
+    def measure_one(case):
         record = record_of(case, measured(case))
         release_memory()
-        records.append(record)
-        write_whole(options.output, document_of(options.gpu, records, about))
-        print(f"[{number}/{len(cases)}] {record['id']:42} {summary_line(record)}", flush=True)
-    failed = sum(1 for record in records if record["outcome"].startswith("failed"))
-    print(f"frameworks.py: {len(records)} records in {options.output}" + (f", {failed} failed" if failed else ""))
-    return 1 if failed == len(records) else 0
+        return record
+
+    return measure_all("frameworks.py", cases, options, measure_one, summary_line=summary_line,
+                       document_of=lambda records: document_of(options.gpu, records, about))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ import time
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 
 from cases import all_cases, cpu_cases, dry_cases, identity, model_flops, parameters
+from measuring import measure_all
 from training import (Training, hardware, host_time, processors, quartile_spread, release_memory, software,
                       timed_on_cpu, timed_steps)
 
@@ -180,20 +181,6 @@ def record_of(case, result, date, dry):
     return record
 
 
-def write_whole(path, value):
-    """Beside the file and then in its place, so that a reader never sees half of it."""
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, beside = tempfile.mkstemp(dir=folder, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            json.dump(value, stream, indent=1)
-            stream.write("\n")
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
-
-
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no message"
@@ -272,19 +259,11 @@ def main():
         sys.exit(f"measure.py: {problem}")
 
     date = time.strftime("%Y-%m-%d")
-    deadline = time.monotonic() + 60 * options.minutes
-    records = []
-    for number, case in enumerate(cases, 1):
-        if time.monotonic() > deadline:
-            print(f"measure.py: {len(cases) - number + 1} cases left out: {options.minutes:g} minutes are over")
-            break
-        record = record_of(case, child(case, options, CASE_TIMEOUT_S), date, options.dry_run)
-        records.append(record)
-        write_whole(options.output, {"notes": FORMAT_NOTES, "records": records})
-        print(f"[{number}/{len(cases)}] {record['id']:44} {summary_line(record)}", flush=True)
-    failed = sum(1 for record in records if record["outcome"].startswith("failed"))
-    print(f"measure.py: {len(records)} records in {options.output}" + (f", {failed} failed" if failed else ""))
-    return 1 if failed == len(records) else 0
+    return measure_all(
+        "measure.py", cases, options,
+        measure_one=lambda case: record_of(case, child(case, options, CASE_TIMEOUT_S), date, options.dry_run),
+        document_of=lambda records: {"notes": FORMAT_NOTES, "records": records},
+        summary_line=summary_line)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import cases
 import framework_cases
 import frameworks
 import measure
+import measuring
 import training
 from scenario_of import BadRecord, Undescribable, is_same_gpu, load_profile, scenario_of
 
@@ -256,15 +257,17 @@ def run_main(path, *arguments, card="NVIDIA H100 80GB HBM3", order=list, result=
         cases_run.append(case["id"])
         return result(case)
 
+    write_file = measuring.write_whole
+
     def write_whole(where, document):
         documents.append(copy.deepcopy(document))
-        measure.write_whole(where, document)
+        write_file(where, document)
 
     stubs = {"all_cases": lambda: every, "check_device": lambda on_cpu: "", "hardware": lambda: {"gpu": card},
-             "versions": lambda: {}, "release_memory": lambda: None, "measured": measured, "write_whole": write_whole}
+             "versions": lambda: {}, "release_memory": lambda: None, "measured": measured}
     arguments = ["frameworks.py", "-o", path, *arguments]
     with mock.patch.multiple(frameworks, **stubs), mock.patch.object(sys, "argv", arguments), \
-            contextlib.redirect_stdout(io.StringIO()):
+            mock.patch.object(measuring, "write_whole", write_whole), contextlib.redirect_stdout(io.StringIO()):
         try:
             code = frameworks.main()
         except SystemExit as end:
