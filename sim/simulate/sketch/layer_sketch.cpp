@@ -94,10 +94,16 @@ PartSketch LayerSketches::layer(const models::LayerWork& work) {
   return layer;
 }
 
-LayerSketches::Shape LayerSketches::replicas(bool experts) {
-  if (plan::strategy_of(job_.plan, job_.recipe).trains_apart) return std::nullopt;
-  return experts ? shape_of(grids_.experts.group(kFirst, Axis::data))
-                 : shape_of(grids_.dense.group(kFirst, Axis::data, Axis::context));
+const LayerSketches::Shape& LayerSketches::replicas(bool experts) {
+  std::optional<Shape>& known = of_replicas_[experts ? 1 : 0];
+  if (!known) {
+    if (plan::strategy_of(job_.plan, job_.recipe).trains_apart)
+      known.emplace();
+    else
+      known = experts ? shape_of(grids_.experts.group(kFirst, Axis::data))
+                      : shape_of(grids_.dense.group(kFirst, Axis::data, Axis::context));
+  }
+  return *known;
 }
 
 Exchange LayerSketches::exchange(CollectiveKind kind, const PartSketch& part, Bytes number) {

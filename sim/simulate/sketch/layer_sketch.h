@@ -71,7 +71,7 @@ class LayerSketches {
 
   Shape shape_of(const std::vector<Rank>& ranks);
   const Shape& shape_of(models::LayerGroup group);
-  Shape replicas(bool experts);
+  const Shape& replicas(bool experts);
   Exchange exchange(CollectiveKind kind, Bytes bytes, const Shape& shape) const;
   double collective(CollectiveKind kind, Bytes bytes, const Shape& shape) const;
   double time(const std::vector<models::WorkItem>& items, double* weights = nullptr);
@@ -83,6 +83,7 @@ class LayerSketches {
   recipe::RankGrids grids_;
   lower::GroupShapes shapes_;
   std::array<std::optional<Shape>, models::kLayerGroups> of_layers_;
+  std::array<std::optional<Shape>, 2> of_replicas_;  // of experts: the second
 };
 
 }  // namespace trainyard::simulate
