@@ -135,10 +135,7 @@ class Ledger {
     }
     const Effects effects = op.effects > 0 ? effects_of(program_, op) : Effects();
     if (op.stream == kCompute) {
-      if (lasts(program_, op)) {
-        moments_.push_back({computed_, level_ + effects.taken});
-        known_.insert(known_.end(), ended.begin(), ended.end());
-      }
+      if (lasts(program_, op)) add_moment(level_ + effects.taken, ended);
       level_ += effects.net();
       ++computed_;
       return;
@@ -149,6 +146,17 @@ class Ledger {
     std::vector<Moved>& moved = moved_[lane];
     moved.push_back({after, (moved.empty() ? 0 : moved.back().sum) + effects.net()});
     ended[lane] = static_cast<std::uint32_t>(moved.size());
+  }
+
+  // A moment is nothing new behind one that held as much when as many ops must have ended: more of
+  // them may have, which leave no more.
+  void add_moment(std::int64_t held, const std::vector<std::uint32_t>& ended) {
+    const bool as_before =
+        !moments_.empty() &&
+        std::equal(ended.begin(), ended.end(), known_.end() - static_cast<std::ptrdiff_t>(lanes_));
+    if (as_before && moments_.back().held >= held) return;
+    moments_.push_back({computed_, held});
+    known_.insert(known_.end(), ended.begin(), ended.end());
   }
 
   // To every moment the least that the ops of a stream leave: of those that must have ended none is
