@@ -62,6 +62,7 @@ void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& s
   }
   search::WaysToFitOptions search;
   search.known = advice.known;
+  search.machines = advice.machines;
   search.progress = [&](const std::string& text) { console.progress(text); };
   report.ways_to_fit = ways_to_fit(scenario, report, search);
   for (std::vector<simulate::WayToFit>* ways :

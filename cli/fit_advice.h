@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "sim/scenario/scenario.h"
 #include "sim/search/known_steps.h"
+#include "sim/simulate/pricing.h"
 #include "sim/simulate/report/step_report.h"
 
 namespace trainyard::cli {
@@ -14,7 +15,9 @@ namespace trainyard::cli {
 struct FitAdvice {
   std::vector<std::string> variants{};  // of the file, by number
   bool alone = true;                    // no other variant of it is simulated
-  search::KnownSteps* known = nullptr;  // for the other variants; nullptr: there are none
+  // What variants of a file share; nullptr: there is one.
+  search::KnownSteps* known = nullptr;
+  simulate::PricedMachines* machines = nullptr;
 };
 
 // Looks for ways to fit if the report is of a step that runs out of memory, and adds them to it.

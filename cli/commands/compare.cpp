@@ -27,7 +27,8 @@ std::vector<simulate::Simulation> simulate_all(const scenario::ScenarioSet& set,
   simulate::PricedMachines machines;
   simulate_options.machines = &machines;
   search::KnownSteps known;
-  const FitAdvice advice{.variants = set.names, .alone = false, .known = &known};
+  const FitAdvice advice{
+      .variants = set.names, .alone = false, .known = &known, .machines = &machines};
   std::atomic<std::size_t> done = 0;
   const std::size_t count = set.variants.size();
   console.progress(fmt::format("simulating {} variants", count));

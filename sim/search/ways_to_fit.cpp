@@ -55,7 +55,7 @@ class Search {
       : scenario_(scenario),
         report_(report),
         options_(options),
-        job_(simulate::job_of(scenario)),
+        job_(simulate::job_of(scenario, options.machines)),
         reading_(kEventsPerEntry * entries(scenario.document)),
         sketches_(job_),
         guesses_(report, sketches_.of(job_)) {}

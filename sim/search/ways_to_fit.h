@@ -18,16 +18,18 @@
 
 #include "sim/scenario/scenario.h"
 #include "sim/search/known_steps.h"
+#include "sim/simulate/pricing.h"
 #include "sim/simulate/report/step_report.h"
 
 namespace trainyard::search {
 
 struct WaysToFitOptions {
-  std::size_t ways = 3;                         // kinds that are wanted
-  std::size_t most_surprises = 64;              // read or simulated though they should not fit
-  std::uint64_t most_events = 20'000'000;       // of all simulations together
-  std::function<void(std::string)> progress{};  // told what is being done
-  KnownSteps* known = nullptr;                  // of other variants of the set
+  std::size_t ways = 3;                          // kinds that are wanted
+  std::size_t most_surprises = 64;               // read or simulated though they should not fit
+  std::uint64_t most_events = 20'000'000;        // of all simulations together
+  std::function<void(std::string)> progress{};   // told what is being done
+  KnownSteps* known = nullptr;                   // of other variants of the set
+  simulate::PricedMachines* machines = nullptr;  // of scenarios of one file; may be null
 };
 
 // Requires: `report` is of this scenario, which does not fit and finishes.
