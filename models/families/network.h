@@ -117,6 +117,9 @@ class Network {
     return own->network;
   }
 
+  // Whether both are one description, not only equal ones.
+  bool is_same(const Network& other) const { return held_ == other.held_; }
+
   // The family's row. Requires: there is a network.
   std::string_view words() const { return held().words(); }
   Sample sample() const { return held().sample(); }

@@ -142,6 +142,7 @@ std::shared_ptr<const PricedMachines::Machine> PricedMachines::of(
       return known->second;
   auto machine = std::make_shared<Machine>();
   machine->cluster = scenario.cluster;
+  machine->works = std::make_shared<models::NetworkWorks>();
   machine->prices = prices_of(scenario.profiles, machine->cluster, scenario.configs);
   if (scenario.shared != nullptr) machines_.emplace(scenario.shared, machine);
   return machine;

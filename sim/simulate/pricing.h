@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/families/network_works.h"
 #include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
 #include "sim/simulate/gpu_price.h"
@@ -40,6 +41,7 @@ class PricedMachines {
   struct Machine {
     topologies::ClusterSpec cluster;  // told its multiprocessors
     std::vector<GpuPrice> prices;
+    std::shared_ptr<models::NetworkWorks> works;  // of what trains on it
   };
   // As prices_of() has them. Throws the same.
   std::shared_ptr<const Machine> of(const scenario::Scenario& scenario);

@@ -67,6 +67,7 @@ Job job_of(const scenario::Scenario& scenario, PricedMachines* machines) {
   const auto machine = (machines != nullptr ? *machines : own).of(scenario);
   job.cluster = machine->cluster;
   job.prices = machine->prices;
+  job.works = machine->works;
   warn_of_unused_shares(scenario, job);
   // What the file names is the profile of the first kind of GPUs.
   const auto& [profile, uncalibrated] = job.prices.front();

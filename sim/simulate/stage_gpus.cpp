@@ -158,10 +158,12 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
   return stages;
 }
 
-models::NetworkWork work_of(const Job& job, std::int64_t micro_batch) {
+std::shared_ptr<const models::NetworkWork> work_of(const Job& job, std::int64_t micro_batch) {
   recipe::TrainingRecipe recipe = job.recipe;
   recipe.micro_batch.size = micro_batch;
-  return network_work(job.network, plan::execution(recipe, job.plan));
+  const models::Execution execution = plan::execution(recipe, job.plan);
+  if (job.works != nullptr) return job.works->of(job.network, execution);
+  return std::make_shared<const models::NetworkWork>(network_work(job.network, execution));
 }
 
 namespace {
@@ -288,7 +290,8 @@ class BatchDealer {
   const std::vector<double>& times_of(std::int64_t size) {
     const auto [at, added] = times_.try_emplace(size);
     if (!added) return at->second;
-    const models::NetworkWork work = work_of(job_, size);
+    const auto shared = work_of(job_, size);
+    const models::NetworkWork& work = *shared;
     at->second.resize(laws_.size());
     for (const int gpu : in_use_) {
       const auto own = static_cast<std::size_t>(gpu);
@@ -321,7 +324,7 @@ std::optional<plan::Batches> split_batch(const Job& job, std::span<const lower::
     if (known == batches.sizes.end()) batches.sizes.push_back(size);
   }
   for (std::size_t other = 1; other < batches.sizes.size(); ++other)
-    batches.works.push_back(work_of(job, batches.sizes[other]));
+    batches.works.push_back(*work_of(job, batches.sizes[other]));
   return batches;
 }
 

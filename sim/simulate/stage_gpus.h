@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,6 +32,6 @@ std::vector<plan::StageGpus> stage_gpus(const Job& job, const models::NetworkWor
 std::optional<plan::Batches> split_batch(const Job& job, std::span<const lower::GpuLaws> laws);
 
 // The work of a micro-batch of a size.
-models::NetworkWork work_of(const Job& job, std::int64_t micro_batch);
+std::shared_ptr<const models::NetworkWork> work_of(const Job& job, std::int64_t micro_batch);
 
 }  // namespace trainyard::simulate

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/families/network.h"
+#include "models/families/network_works.h"
 #include "sim/cost/profile.h"
 #include "sim/engine/engine.h"
 #include "sim/lower/lower.h"
@@ -41,6 +42,8 @@ struct Job {
   std::vector<struct OtherJob> others;  // on other GPUs of the cluster, with flows
   std::vector<int> gpus_taken;          // by server, those before its own; empty: none
   std::vector<std::string> warnings;    // what the report must say of these values
+  // Of jobs of one network on one machine, which share them; null: there is one.
+  std::shared_ptr<models::NetworkWorks> works{};
 
   // Of a kind of GPUs; null: none.
   const cost::Profile* profile_of(int gpu_kind) const;
@@ -61,7 +64,7 @@ struct WaitingTime {
 };
 
 struct Step {
-  models::NetworkWork work;
+  std::shared_ptr<const models::NetworkWork> work;
   plan::StepPlan plan;
   lower::DevicePlacement placement;
   lower::Lowered lowered;

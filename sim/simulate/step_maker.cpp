@@ -96,18 +96,18 @@ void StepMaker::plan(Step& step) const {
   const plan::Batches* sizes = batches ? &*batches : nullptr;
   step.work = work_of(job_, sizes ? sizes->sizes.front() : job_.recipe.micro_batch.size.value());
   const std::vector<plan::StageGpus> gpus =
-      stage_gpus(job_, step.work, costs_.laws, *costs_.messages);
+      stage_gpus(job_, *step.work, costs_.laws, *costs_.messages);
   PipelineEstimate estimate;
   if (const std::string_view other = times_from(job_.plan); !other.empty()) {
     recipe::ParallelPlan trial = job_.plan;
     trial.pipeline.schedule = other;
-    const plan::StepPlan plan = plan::plan_step(step.work, job_.recipe, trial, {}, gpus, sizes);
+    const plan::StepPlan plan = plan::plan_step(*step.work, job_.recipe, trial, {}, gpus, sizes);
     Step tried;
     tried.plan = plan;
     place(tried);
     estimate = estimate_passes(tried.plan, tried.lowered);
   }
-  step.plan = plan::plan_step(step.work, job_.recipe, job_.plan,
+  step.plan = plan::plan_step(*step.work, job_.recipe, job_.plan,
                               {estimate.times, estimate.memory_limit}, gpus, sizes, blocks_);
 }
 

@@ -192,8 +192,8 @@ TEST_CASE("a stage's peak is at least what it holds and its most micro-batches i
           std::int64_t bytes = 0;
           for (int place = range.first; place < range.last; ++place)
             bytes += step->work
-                         .kinds[static_cast<std::size_t>(
-                             step->work.chain[static_cast<std::size_t>(place)])]
+                         ->kinds[static_cast<std::size_t>(
+                             step->work->chain[static_cast<std::size_t>(place)])]
                          .activations()
                          .count();
           return bytes;

@@ -264,7 +264,7 @@ TEST_CASE("by speed no sample moved from one replica to another makes the longes
       const auto compute =
           fitted_compute_cost(*job.profile_of(kind),
                               peaks(*gpu_kinds(job.cluster)[static_cast<std::size_t>(kind)].gpu));
-      const NetworkWork work = work_of(job, samples);
+      const NetworkWork work = *work_of(job, samples);
       double sum = 0;
       for (const int layer : work.chain)
         for (const auto* items : {&work.kinds[static_cast<std::size_t>(layer)].forward,

@@ -171,7 +171,8 @@ class Bounder {
       deal(layers->work, layers->passes, dealt(layers->work).ranges());
       return;
     }
-    const models::NetworkWork work = work_of(job_, recipe().micro_batch.size);
+    const auto shared = work_of(job_, recipe().micro_batch.size);
+    const models::NetworkWork& work = *shared;
     const plan::DealtLayers dealt = this->dealt(work);
     const plan::DealtWork dealt_work = dealt.deal(work);
     // Micro-batches that do not run again are shorter, and keep more.

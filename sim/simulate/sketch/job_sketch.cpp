@@ -50,9 +50,9 @@ class Sketcher {
   bool trains() const { return !recipe().forward_only; }
 
   void deal() {
-    const plan::DealtLayers dealt(work_, shape_, recipe(), job_.plan,
-                                  stage_gpus(job_, work_, costs_.laws, *costs_.messages));
-    const models::NetworkWork placed = dealt.deal(work_).placed.work;
+    const plan::DealtLayers dealt(*work_, shape_, recipe(), job_.plan,
+                                  stage_gpus(job_, *work_, costs_.laws, *costs_.messages));
+    const models::NetworkWork placed = dealt.deal(*work_).placed.work;
     std::vector<std::optional<PartSketch>> kinds(placed.kinds.size());
     for (const plan::ChainRange& range : dealt.ranges()) {
       PartSketch& part = parts_.emplace_back();
@@ -321,7 +321,7 @@ class Sketcher {
   const Job& job_;
   const Costs& costs_;
   LayerSketches layers_;
-  models::NetworkWork work_;
+  std::shared_ptr<const models::NetworkWork> work_;
   PipelineShape shape_;
   DataParallelStrategy dense_, experts_;
   std::vector<PartSketch> parts_;  // by virtual stage
