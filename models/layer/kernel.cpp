@@ -209,6 +209,7 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::rms_norm: return "rms_norm";
     case MemoryOp::batch_norm: return "batch_norm";
     case MemoryOp::softmax: return "softmax";
+    case MemoryOp::column_sum: return "column_sum";
     case MemoryOp::rope: return "rope";
     case MemoryOp::pooling: return "pooling";
     case MemoryOp::embedding: return "embedding";

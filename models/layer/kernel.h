@@ -94,6 +94,7 @@ enum class MemoryOp : std::uint8_t {
   rms_norm,
   batch_norm,
   softmax,
+  column_sum,  // of a matrix: what autograd makes of the gradient of a result for its bias
   rope,
   pooling,
   embedding,      // PyTorch's: rows by their numbers, and their gradients added up

@@ -290,7 +290,7 @@ LayerWork mlp_layer(const Sizes& s, const std::string& name, std::int64_t in, st
     backward.kernel(name + " ReLU backward", pass(MemoryOp::activation, 2 * result, result));
   }
   backward.weight_gradient(name + " bias gradient",
-                           pass(MemoryOp::elementwise, result, out * s.element));
+                           pass(MemoryOp::column_sum, result, out * s.element));
   if (!first) backward.kernel(name + " input gradient", Gemm{b, in, out, 1, s.gemm});
   backward.weight_gradient(name + " weight gradient", Gemm{out, in, b, 1, s.gemm});
   work.forward = forward.take();
@@ -356,7 +356,7 @@ LayerWork cross_layer(const Recommender& n, const Sizes& s, const std::string& n
   // Of x' = x0 * (W V x + b) + x: the gradient of the bracket, and what x0 gets of it.
   backward.kernel(name + " product backward", pass(MemoryOp::elementwise, 4 * wide, 2 * wide));
   backward.weight_gradient(name + " bias gradient",
-                           pass(MemoryOp::elementwise, wide, width * s.element));
+                           pass(MemoryOp::column_sum, wide, width * s.element));
   backward.kernel(name + " up input gradient", down);
   backward.weight_gradient(name + " up weight gradient", Gemm{width, r, b, 1, s.gemm});
   backward.kernel(name + " down input gradient", up);

@@ -200,7 +200,7 @@ void Ends::masked_backward(WorkList& list) const {
   list.weight_gradient("transform weight gradient",
                        Gemm{s_.hidden, s_.hidden, masked_.shard_tokens, 1, s_.gemm});
   if (!by_hand())
-    memory(list, "transform bias gradient", MemoryOp::elementwise, masked_states(), Bytes(0));
+    memory(list, "transform bias gradient", MemoryOp::column_sum, masked_states(), Bytes(0));
   copies.weight_gradient("transform", s_.hidden * s_.hidden, s_.hidden);
   copies.input_gradient("transform", s_.hidden);
   if (picks())

@@ -59,7 +59,7 @@ class PytorchScript {
   }
   // What the gradient of a bias of `columns` reads, if there is one.
   void bias_gradient(const std::string& name, std::int64_t columns, bool biased) {
-    if (biased) pass(name + " bias gradient", MemoryOp::elementwise, of(columns), Bytes(0));
+    if (biased) pass(name + " bias gradient", MemoryOp::column_sum, of(columns), Bytes(0));
   }
   // The backward pass of proj and fc2, which are split by rows.
   void row_gradient(const std::string& name, std::int64_t rows, bool biased);

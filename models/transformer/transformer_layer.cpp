@@ -150,7 +150,7 @@ void activation_backward(WorkList& list, const TransformerSlice& s) {
 void bias_sum(WorkList& list, const TransformerSlice& s, const char* name, bool biased,
               std::int64_t elements) {
   if (!biased) return;
-  memory_bound(list, name, MemoryOp::elementwise, elements * s.element(), Bytes(0));
+  memory_bound(list, name, MemoryOp::column_sum, elements * s.element(), Bytes(0));
 }
 
 // A feed-forward layer of this slice, from the normalised hidden states.

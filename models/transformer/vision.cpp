@@ -97,7 +97,7 @@ void Ends::patches_backward(WorkList& list) const {
                        by_hand() ? Kernel(Gemm{s_.hidden, pixels(), rows(), 1, s_.gemm})
                                  : convolution(ConvolutionPass::weight_gradient));
   if (by_hand()) return;
-  memory(list, "patches bias gradient", MemoryOp::elementwise, rows() * s_.hidden * s_.element(),
+  memory(list, "patches bias gradient", MemoryOp::column_sum, rows() * s_.hidden * s_.element(),
          Bytes(0));
   AutocastCopies(list, s_).weight_gradient("patches", s_.hidden * pixels(), s_.hidden);
 }

@@ -24,7 +24,7 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MemoryOp>, 18> kMemoryOps = {
+constexpr std::array<Choice<MemoryOp>, 19> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
@@ -33,6 +33,7 @@ constexpr std::array<Choice<MemoryOp>, 18> kMemoryOps = {
      {"rms-norm", MemoryOp::rms_norm},
      {"batch-norm", MemoryOp::batch_norm},
      {"softmax", MemoryOp::softmax},
+     {"column-sum", MemoryOp::column_sum},
      {"rope", MemoryOp::rope},
      {"pooling", MemoryOp::pooling},
      {"embedding", MemoryOp::embedding},

@@ -66,6 +66,7 @@ MemoryCase read_memory(Line& line) {
                                models::MemoryOp::rms_norm,
                                models::MemoryOp::batch_norm,
                                models::MemoryOp::softmax,
+                               models::MemoryOp::column_sum,
                                models::MemoryOp::rope,
                                models::MemoryOp::pooling,
                                models::MemoryOp::embedding,
@@ -80,7 +81,7 @@ MemoryCase read_memory(Line& line) {
   std::string op = line.word(
       "op",
       {"elementwise", "dropout", "activation", "gated-activation", "layer-norm", "rms-norm",
-       "batch-norm", "softmax", "rope", "pooling", "embedding", "embedding-bag", "permutation",
+       "batch-norm", "softmax", "column-sum", "rope", "pooling", "embedding", "embedding-bag", "permutation",
        "cast", "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
       Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
