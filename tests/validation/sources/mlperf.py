@@ -1,7 +1,9 @@
 """NVIDIA's submissions to MLPerf Training: GPT-3 175B, Llama 3.1 405B and LoRA of Llama 2 70B on H100, B200 and GB200.
 
 LoRA is of attention's two linear layers, of rank 16, with dropout (adapter_dim, target_modules and adapter_dropout of
-the submissions' configs). Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
+the submissions' configs); there is no other dropout (hidden_dropout, attention_dropout, ffn_dropout: 0.0;
+mlcommons/training_results_v3.0@9f08e30c NVIDIA/benchmarks/gpt3/implementations/pytorch/conf/megatron_gpt_config.yaml).
+Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
 (fp8_params: ${FP8}, disable_parameter_transpose_cache: True; mlcommons/training_results_v4.0@62f111b7
 NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/megatron_gpt_peft_tuning_config.yaml; taken for 4.1 too).
 """
@@ -31,7 +33,8 @@ def convert(row):
         raise LeftOut("H200")
     rack = "gb300-nvl72" if "GB300" in machine else "gb200-nvl72" if "GB200" in machine else "dgx-b200"
     cluster = blackwell(gpus, rack) if is_blackwell else h100(gpus)
-    scenario = nemo(row, nemo_model(model), cluster, "FP8" in row["precision"],
+    network = {**nemo_model(model), "dropout": False}
+    scenario = nemo(row, network, cluster, "FP8" in row["precision"],
                     chunked=str(said.get("tp_comm_overlap")) in ("True", "1"))
     if "lora" in row["benchmark"]:
         scenario["training"]["finetune"] = lora(16, "linear_qkv", "linear_proj", dropout=0.1)
