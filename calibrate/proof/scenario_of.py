@@ -162,11 +162,20 @@ def model_of(record, notes):
 # How.
 
 
+def attention_of(record, is_fused):
+    """PyTorch's SDPA takes FlashAttention-2 for queries, keys and values that are views of one product, also where it
+    would take cuDNN's kernel for others (docs/cost-attention.md)."""
+    capability = str(section(record, "hardware").get("capability") or "0")
+    are_views = record.get("projections") is None
+    return "fa2" if is_fused and are_views and float(capability) >= 8 else is_fused
+
+
 def execution_of(record, notes):
     """(execution, fused attention)."""
     technique = record.get("technique")
     if technique in TECHNIQUES:
-        return TECHNIQUES[technique]
+        execution, is_fused = TECHNIQUES[technique]
+        return execution, attention_of(record, is_fused)
     framework, kernel = str(record.get("framework", "")).lower(), str(record.get("kernel", "")).lower()
     if "pytorch" in framework and "eager" in framework:
         return "eager", False
