@@ -93,6 +93,11 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
                            l.kernel ? name(*l.kernel) : "", l.dtype ? " " : "",
                            l.dtype ? name(*l.dtype) : "");
       });
+  if (!own.attention_dropout && base.attention_dropout) {
+    own.attention_dropout = base.attention_dropout;
+    own.attention_dropout->from = carrier.marked(base.attention_dropout->from);
+    carrier.note("dropout of attention", own.attention_dropout->from);
+  }
   carrier.laws(
       base.convolution, own.convolution,
       [](const cost::ConvolutionLaw& a, const cost::ConvolutionLaw& b) {

@@ -204,6 +204,7 @@ models::Kernel read_attention(Reader& reader, Dtype usual) {
   attention.backward = reader.choice<bool>("pass", passes, false);
   attention.kernel = reader.choice<AttentionKernel>("kernel", names_to(AttentionKernel::cudnn),
                                                     AttentionKernel::usual);
+  attention.dropout = reader.choice<bool>("dropout", flags, false);
   attention.dtype = read_dtype(reader, usual);
   if (attention.kernel == AttentionKernel::unfused)
     throw SpecError(

@@ -121,11 +121,12 @@ std::string text_of(const Attention& attention) {
                             : fmt::format(" in {} of {}", attention.chunked ? "chunks" : "a window",
                                           attention.window);
   const bool is_named = attention.kernel != AttentionKernel::usual;
-  return fmt::format("{}attention{}{}{} {} {}x{}/{} heads {}x{}x{}{}",
+  return fmt::format("{}attention{}{}{} {} {}x{}/{} heads {}x{}x{}{}{}",
                      attention.causal ? "causal " : "", attention.backward ? " backward" : "",
                      is_named ? " " : "", is_named ? name(attention.kernel) : "",
                      name(attention.dtype), attention.batch, attention.heads, attention.kv_heads,
-                     attention.query_length, attention.key_length, attention.head_size, window);
+                     attention.query_length, attention.key_length, attention.head_size, window,
+                     attention.dropout ? " with dropout" : "");
 }
 
 std::string text_of(const Convolution& conv) {

@@ -66,6 +66,7 @@ struct Attention {
   std::int64_t window = 0;
   bool chunked = false;
   AttentionKernel kernel = AttentionKernel::usual;
+  bool dropout = false;  // of scores, whose random numbers the kernel draws
   friend bool operator==(const Attention&, const Attention&) = default;
   friend auto operator<=>(const Attention&, const Attention&) = default;
 };

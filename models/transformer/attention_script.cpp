@@ -31,7 +31,8 @@ Attention whole_attention(const TransformerSlice& s, bool backward) {
           .dtype = s.stored,
           .window = s.window,
           .chunked = s.chunked,
-          .kernel = s.kernels.attention};
+          .kernel = s.kernels.attention,
+          .dropout = s.dropout};
 }
 
 namespace {

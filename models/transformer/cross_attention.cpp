@@ -65,7 +65,8 @@ Kernel fused(const TransformerSlice& s, bool backward) {
                    .causal = false,
                    .backward = backward,
                    .dtype = s.stored,
-                   .kernel = s.kernels.attention};
+                   .kernel = s.kernels.attention,
+                   .dropout = s.dropout};
 }
 
 std::int64_t score_elements(const TransformerSlice& s) {

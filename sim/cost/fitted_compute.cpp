@@ -115,6 +115,7 @@ class FittedCompute final : public ComputeCost {
 
   // Copies to a head size that the kernel was compiled for, and back.
   Seconds alignment(const Attention& attention) const;
+  std::optional<Seconds> drawing(const Attention& attention) const;
 
   Profile profile_;
   MachinePeaks peaks_;
@@ -194,6 +195,18 @@ Seconds FittedCompute::alignment(const Attention& attention) const {
   return time_of(models::MemoryBound{models::MemoryOp::elementwise, copied, copied}).time;
 }
 
+// Of the random numbers that the kernel draws; nothing: nobody measured those of its kind.
+std::optional<Seconds> FittedCompute::drawing(const Attention& attention) const {
+  const std::optional<AttentionDropoutLaw>& law = profile_.attention_dropout;
+  if (!attention.dropout || !law || law->kernel != attention.kernel || peaks_.fp32.count() <= 0)
+    return std::nullopt;
+  const double numbers =
+      visible_keys(attention) *
+      static_cast<double>(attention.batch * attention.heads * attention.query_length);
+  const double rate = attention.backward ? law->backward : law->forward;
+  return Seconds(numbers / (rate * peaks_.fp32.count()));
+}
+
 // How far the kernel is from what its law was fitted on.
 Reach attention_reach(const AttentionLaw& law, const Attention& attention) {
   Reach reach = reach_of(law.from);
@@ -233,8 +246,11 @@ Estimate FittedCompute::time_of(const Attention& asked) const {
   const Seconds start = (attention.backward ? law->backward_fixed : law->forward_fixed)
                             .value_or(gemm.law ? gemm.law->fixed : Seconds{});
   const Flops executed = executed_share(*law, attention) * flops(attention);
-  const Reach reach = attention_reach(*law, attention);
-  return {start + executed / FlopsPerSecond(share * dense.count()) + alignment(attention),
+  Reach reach = attention_reach(*law, attention);
+  const std::optional<Seconds> drawing = this->drawing(attention);
+  if (drawing) reach.weaken(reach_of(profile_.attention_dropout->from));
+  return {start + executed / FlopsPerSecond(share * dense.count()) + alignment(attention) +
+              drawing.value_or(Seconds{}),
           reach.basis, reach.why};
 }
 

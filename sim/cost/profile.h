@@ -201,6 +201,16 @@ struct GroupedGemmLaw {
   friend bool operator==(const GroupedGemmLaw&, const GroupedGemmLaw&) = default;
 };
 
+// Random numbers that an attention kernel draws for dropout, one for each score that is not masked:
+// n of them take n / (rate P32) longer, P32 the fp32 peak in FLOP/s. Source:
+// docs/cost-attention.md.
+struct AttentionDropoutLaw {
+  models::AttentionKernel kernel = models::AttentionKernel::cudnn;  // no other's is known
+  double forward = 1, backward = 1;                                 // numbers per FLOP
+  Provenance from;
+  friend bool operator==(const AttentionDropoutLaw&, const AttentionDropoutLaw&) = default;
+};
+
 // What starting work costs beside the host's time of one launch.
 struct LaunchDetails {
   std::optional<Seconds> graph_node;    // device time per node of a graph of empty kernels
@@ -219,7 +229,8 @@ struct Profile {
   Provenance batched_gemm_from;
   std::optional<GroupedGemmLaw> grouped_gemm;  // without: as one product of all rows
   std::vector<AttentionLaw> attention;         // without: the batched GEMM of the same FLOPs
-  std::vector<ConvolutionLaw> convolution;     // without: the GEMM of the same shape
+  std::optional<AttentionDropoutLaw> attention_dropout;  // without: dropout takes no time
+  std::vector<ConvolutionLaw> convolution;               // without: the GEMM of the same shape
   std::vector<MemoryLaw> memory;
   std::vector<CollectiveLaw> collectives;
   std::optional<CollectiveStart> collective_start;

@@ -79,6 +79,8 @@ void visit_laws(json::Fields& f, Profile& profile) {
             "Products of experts by the rows of each, over one product of all rows.");
   f.sections("attention", profile.attention, json::optional,
              "Attention by kernel, type, head size and masking.", true);
+  f.section("attention_dropout", profile.attention_dropout,
+            "Random numbers that a kernel of attention draws.");
   f.sections("convolution", profile.convolution, json::optional, "Convolution factors by type.");
   f.sections("memory", profile.memory, json::optional, "Memory-bound kernels by kind.");
   f.sections("collectives", profile.collectives, json::optional, "Collective laws.");

@@ -29,6 +29,7 @@ void visit_fields(json::Fields& f, CollectiveStart& law);
 void visit_fields(json::Fields& f, PointToPointLaw& law);
 void visit_fields(json::Fields& f, HostCopyLaw& law);
 void visit_fields(json::Fields& f, GroupedGemmLaw& law);
+void visit_fields(json::Fields& f, AttentionDropoutLaw& law);
 void visit_fields(json::Fields& f, OverlapLaw& law);
 void visit_fields(json::Fields& f, HeldOutError& error);
 void visit_fields(json::Fields& f, Calibration& calibration);

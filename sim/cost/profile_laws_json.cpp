@@ -279,6 +279,15 @@ void visit_fields(json::Fields& f, GroupedGemmLaw& law) {
   f.section("from", law.from, json::required, "Provenance.");
 }
 
+void visit_fields(json::Fields& f, AttentionDropoutLaw& law) {
+  const json::Bounds rate = json::between(1e-5, 10);
+  f.choice("kernel", law.kernel, kAttentionKernels, json::required, "Whose kernel draws them.");
+  f.field("forward", law.forward, json::required, rate,
+          "Random numbers drawn for each FLOP of the fp32 peak.");
+  f.field("backward", law.backward, json::required, rate, "The same of the backward pass.");
+  f.section("from", law.from, json::required, "Provenance.");
+}
+
 void visit_fields(json::Fields& f, OverlapLaw& law) {
   // A kernel that the loss of one multiprocessor slows by more than eight of them does not exist.
   const json::Bounds weight = json::between(0, 8);

@@ -284,6 +284,45 @@ TEST_CASE("fused attention takes its FLOPs at the reached share of the peak") {
   CHECK(estimate(fused, attention).basis == Basis::analytic);
 }
 
+TEST_CASE(
+    "dropout of attention costs a random number for each score, in the kernel that has a law") {
+  Profile made = profile();
+  AttentionLaw law;
+  law.forward = law.backward = 0.5;
+  law.from.basis = Basis::interpolated;
+  made.attention = {law};
+  Attention attention{.batch = 2,
+                      .heads = 16,
+                      .kv_heads = 16,
+                      .query_length = 1024,
+                      .key_length = 1024,
+                      .head_size = 64,
+                      .causal = true,
+                      .kernel = AttentionKernel::cudnn};
+  const double plain = seconds(made, attention);
+  attention.dropout = true;
+  CHECK(seconds(made, attention) == plain);
+  made.attention_dropout = AttentionDropoutLaw{.forward = 0.02, .backward = 0.04, .from = {}};
+  made.attention_dropout->from.basis = Basis::extrapolated;
+  const double numbers = 2.0 * 16 * 1024 * 1024 / 2, fp32 = peaks().fp32.count();
+  CHECK(near(seconds(made, attention), plain + numbers / (0.02 * fp32)));
+  CHECK(estimate(made, attention).basis == Basis::extrapolated);
+  attention.causal = false;
+  const double full = seconds(made, attention);
+  attention.dropout = false;
+  CHECK(near(full, seconds(made, attention) + 2 * numbers / (0.02 * fp32)));
+  attention.backward = true;
+  const double backward = seconds(made, attention);
+  attention.dropout = true;
+  CHECK(near(seconds(made, attention), backward + 2 * numbers / (0.04 * fp32)));
+  attention.kernel = AttentionKernel::fa2;  // nobody measured its own
+  CHECK(near(seconds(made, attention), backward));
+  const Profile lent = median_profile({{made, BytesPerSecond(0)}}, BytesPerSecond(0));
+  REQUIRE(lent.attention_dropout.has_value());
+  CHECK(lent.attention_dropout->backward == 0.04);
+  CHECK(for_other_gpu(made).attention_dropout->from.basis == Basis::extrapolated);
+}
+
 TEST_CASE("products of experts with few rows take longer than one product of all") {
   const Gemm one{512, 4096, 4096, 8, Dtype::fp16, true};
   const Gemm weights{4096, 4096, 512, 8, Dtype::fp16, true, true};

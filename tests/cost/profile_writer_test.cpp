@@ -47,6 +47,7 @@ Profile full() {
   p.batched_gemm_efficiency = 0.61;
   p.batched_gemm_from = from();
   p.grouped_gemm = GroupedGemmLaw{80.5, 330, from()};
+  p.attention_dropout = AttentionDropoutLaw{AttentionKernel::fa2, 0.02, 0.05, from()};
   p.attention = {{AttentionKernel::fa3,
                   Dtype::bf16,
                   128,

@@ -51,7 +51,7 @@ constexpr Plausible kGpu = {.product_fixed_us = {1, 30},
                             // Operands that the L2 still holds come faster than from memory.
                             .product_memory = {0.5, 2},
                             .few_channels = {0.05, 1},
-                            .memory_fixed_us = {0.5, 10},
+                            .memory_fixed_us = {0.5, 15},
                             // The least is that of SwiGLU's backward pass as Megatron-LM compiles
                             // it, .19.
                             .memory = {0.15, 1},
@@ -79,6 +79,11 @@ void check_kernels(const Profile& profile, const Plausible& plausible) {
   }
   check_complete(profile.batched_gemm_from);
   CHECK(between(0.3, profile.batched_gemm_efficiency, 1));
+  if (const auto& law = profile.attention_dropout) {
+    check_complete(law->from);
+    CHECK(between(0.005, law->forward, 0.1));
+    CHECK(between(law->forward, law->backward, 0.2));
+  }
   for (const AttentionLaw& law : profile.attention) {
     check_complete(law.from);
     REQUIRE(law.kernel.has_value());

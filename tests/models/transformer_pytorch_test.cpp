@@ -205,8 +205,9 @@ TEST_CASE("bytes of norms and residuals are those of the table") {
   CHECK(bytes_of(eager.forward, MemoryOp::layer_norm) == 2 * 2 * kStates);
   CHECK(bytes_of(eager.forward, MemoryOp::elementwise) == 2 * 3 * kStates);
   CHECK(bytes_of(eager.backward, MemoryOp::layer_norm) == 2 * (3 + 2) * kStates);
-  // Two gradient sums, the concatenation of q, k and v, and biases of 3 + 1 + 4 + 1 widths.
-  CHECK(bytes_of(eager.backward, MemoryOp::elementwise) == (2 * 3 + 2 * 3 + 9) * kStates);
+  // Two gradient sums, the concatenation of q, k and v; biases of 3 + 1 + 4 + 1 widths.
+  CHECK(bytes_of(eager.backward, MemoryOp::elementwise) == (2 * 3 + 2 * 3) * kStates);
+  CHECK(bytes_of(eager.backward, MemoryOp::column_sum) == 9 * kStates);
   const LayerWork compiled = layer(work(kGpt, Fusion::compiled, true, false));
   CHECK(bytes_of(compiled.forward, MemoryOp::layer_norm) == 2 * 4 * kStates);
   CHECK(bytes_of(compiled.forward, MemoryOp::elementwise) == 0);

@@ -248,7 +248,8 @@ TEST_CASE("memory-bound kernels move the published byte counts") {
           (2 * d + 1) * scores + 2 * (2 * d + 1) * q * h);
     CHECK(bytes_of(work.forward, MemoryOp::elementwise) == 2 * 3 * m * h / t * d);
     CHECK(bytes_of(work.backward, MemoryOp::elementwise) ==
-          (2 * 3 + 2) * q * h * d + (2 * 3 + 4) * m * h / t * d);
+          2 * 3 * q * h * d + 2 * 3 * m * h / t * d);
+    CHECK(bytes_of(work.backward, MemoryOp::column_sum) == 2 * q * h * d + 4 * m * h / t * d);
   }
   const LayerWork gated = layer(network_work(llama(1, h, a, 2, 192, 512), execution(b, s)));
   CHECK(bytes_of(gated.forward, MemoryOp::gated_activation) == 3 * m * 192 * d);

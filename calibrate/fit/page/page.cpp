@@ -241,6 +241,10 @@ void ConstantsTable::add_kernels(const cost::Profile& profile) {
         fmt::format("forward {:.3g}, backward {:.3g} of the peak, {:.3g} and {:.3g} keys a query",
                     l.forward, l.backward, l.forward_keys, l.backward_keys),
         l.from);
+  if (const auto& l = profile.attention_dropout)
+    row(fmt::format("dropout of attention {}", name(l->kernel)),
+        fmt::format("{:.3g} and {:.3g} numbers per FLOP of fp32", l->forward, l->backward),
+        l->from);
   for (const cost::ConvolutionLaw& l : profile.convolution)
     row(fmt::format("convolution {}", name(l.dtype)),
         fmt::format(

@@ -58,31 +58,23 @@ GemmCase read_gemm(Line& line) {
 }
 
 MemoryCase read_memory(Line& line) {
-  constexpr std::array kOps = {models::MemoryOp::elementwise,
-                               models::MemoryOp::dropout,
-                               models::MemoryOp::activation,
-                               models::MemoryOp::gated_activation,
-                               models::MemoryOp::layer_norm,
-                               models::MemoryOp::rms_norm,
-                               models::MemoryOp::batch_norm,
-                               models::MemoryOp::softmax,
-                               models::MemoryOp::column_sum,
-                               models::MemoryOp::rope,
-                               models::MemoryOp::pooling,
-                               models::MemoryOp::embedding,
-                               models::MemoryOp::embedding_bag,
-                               models::MemoryOp::permutation,
-                               models::MemoryOp::cast,
-                               models::MemoryOp::amax,
-                               models::MemoryOp::cross_entropy,
-                               models::MemoryOp::parallel_cross_entropy,
-                               models::MemoryOp::optimizer};
+  constexpr std::array kOps = {
+      models::MemoryOp::elementwise,   models::MemoryOp::dropout,
+      models::MemoryOp::activation,    models::MemoryOp::gated_activation,
+      models::MemoryOp::layer_norm,    models::MemoryOp::rms_norm,
+      models::MemoryOp::batch_norm,    models::MemoryOp::softmax,
+      models::MemoryOp::column_sum,    models::MemoryOp::rope,
+      models::MemoryOp::pooling,       models::MemoryOp::embedding,
+      models::MemoryOp::embedding_bag, models::MemoryOp::permutation,
+      models::MemoryOp::cast,          models::MemoryOp::amax,
+      models::MemoryOp::cross_entropy, models::MemoryOp::parallel_cross_entropy,
+      models::MemoryOp::optimizer};
   MemoryCase c;
   std::string op = line.word(
       "op",
       {"elementwise", "dropout", "activation", "gated-activation", "layer-norm", "rms-norm",
-       "batch-norm", "softmax", "column-sum", "rope", "pooling", "embedding", "embedding-bag", "permutation",
-       "cast", "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
+       "batch-norm", "softmax", "column-sum", "rope", "pooling", "embedding", "embedding-bag",
+       "permutation", "cast", "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
       Line::required);
   std::replace(op.begin(), op.end(), '-', '_');
   for (const models::MemoryOp known : kOps)

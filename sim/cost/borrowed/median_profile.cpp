@@ -272,6 +272,20 @@ void take_grouped(Profile& result, const std::vector<Kin>& kin) {
   result.grouped_gemm = std::move(law);
 }
 
+void take_dropout(Profile& result, const std::vector<Kin>& kin) {
+  Group<AttentionDropoutLaw> group;
+  for (const Kin& one : kin)
+    if (one.profile.attention_dropout)
+      group.push_back({*one.profile.attention_dropout, one.profile.gpu});
+  if (group.empty()) return;
+  AttentionDropoutLaw law;
+  law.kernel = group.front().law.kernel;
+  take_median(law, group, &AttentionDropoutLaw::forward);
+  take_median(law, group, &AttentionDropoutLaw::backward);
+  law.from = merged(group);
+  result.attention_dropout = std::move(law);
+}
+
 }  // namespace
 
 double share_at_power(const Profile& profile, Watts busy, double peaks) {
@@ -291,6 +305,7 @@ Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
   add_links(result, brought_to(link, kin));
   take_median(result, kin, &Profile::batched_gemm_efficiency, &Profile::batched_gemm_from);
   take_grouped(result, kin);
+  take_dropout(result, kin);
   take_median(result, kin, &Profile::collective_channels, &Profile::channels_from);
   take_median(result, kin, &Profile::point_to_point_channels, &Profile::channels_from);
   take_median(result, kin, &Profile::launch, &Profile::launch_from);

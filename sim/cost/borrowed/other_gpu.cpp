@@ -30,6 +30,7 @@ Profile for_other_gpu(Profile profile) {
   if (profile.collective_start) weaken(profile.collective_start->from);
   if (profile.overlap) weaken(profile.overlap->from);
   if (profile.grouped_gemm) weaken(profile.grouped_gemm->from);
+  if (profile.attention_dropout) weaken(profile.attention_dropout->from);
   for (GemmLaw& law : profile.gemm) {
     law.residuals.clear();
     if (law.unaligned) weaken(law.unaligned->from);
