@@ -43,6 +43,9 @@ TEST_CASE("keys of other frameworks are errors that name ours, wherever they sta
            {"zero_optimization", "/parallelism/data_parallel/kind"},
            {"num_hidden_layers", "/model/layers"},
            {"num_key_value_heads", "/model/kv_heads"},
+           {"attention_heads", "/model/heads"},
+           {"vocabulary_size", "/model/vocab"},
+           {"servers", "/cluster/nodes"},
            {"num_local_experts", "/model/moe/experts"}}) {
     CAPTURE(theirs);
     for (const std::string section : {"", "model.", "training.", "parallelism.pipeline."})
