@@ -136,6 +136,7 @@ struct Execution {
   Recomputation recompute;
   KernelChoice kernels;
   Finetune finetune;
+  bool trains = true;  // without: forward passes alone, which drop nothing
   // Products of gradients of weights add to sums of that type; without, they write their results.
   std::optional<Dtype> gradient_sums{};
   Dtype compute = Dtype::bf16;

@@ -32,7 +32,7 @@ Attention whole_attention(const TransformerSlice& s, bool backward) {
           .window = s.window,
           .chunked = s.chunked,
           .kernel = s.kernels.attention,
-          .dropout = s.dropout};
+          .dropout = s.score_dropout};
 }
 
 namespace {

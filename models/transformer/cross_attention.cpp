@@ -66,7 +66,7 @@ Kernel fused(const TransformerSlice& s, bool backward) {
                    .backward = backward,
                    .dtype = s.stored,
                    .kernel = s.kernels.attention,
-                   .dropout = s.dropout};
+                   .dropout = s.score_dropout};
 }
 
 std::int64_t score_elements(const TransformerSlice& s) {
@@ -82,7 +82,7 @@ Bytes scores(const TransformerSlice& s) {
 }
 
 Bytes score_mask(const TransformerSlice& s) {
-  return Bytes(s.dropout ? score_elements(s) : 0);
+  return Bytes(s.score_dropout ? score_elements(s) : 0);
 }
 
 Bytes context(const TransformerSlice& s) {
@@ -164,12 +164,12 @@ void core_forward(WorkList& list, const TransformerSlice& s) {
   list.kernel("cross-attention scores", scores_gemm(s));
   if (s.kernels.fusion == Fusion::compiled) {
     memory_bound(list, "cross softmax", MemoryOp::softmax, all,
-                 (s.dropout ? 2 : 1) * all + score_mask(s));
+                 (s.score_dropout ? 2 : 1) * all + score_mask(s));
   } else {
     if (s.kernels.fusion == Fusion::eager)
       reordered(list, s, "cross-attention mask", score_elements(s));
     memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
-    if (s.dropout)
+    if (s.score_dropout)
       PytorchScript(list, s).pass("cross-attention dropout", MemoryOp::dropout, all,
                                   all + score_mask(s), score_elements(s));
   }
@@ -182,7 +182,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
   const bool compiled = s.kernels.fusion == Fusion::compiled;
   list.kernel("cross-attention probability gradient", scores_gemm(s));
   list.kernel("cross-attention value gradient", over_tokens_gemm(s));
-  if (s.dropout && !compiled) {
+  if (s.score_dropout && !compiled) {
     memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout, all + score_mask(s),
                  all);
   }

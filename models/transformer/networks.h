@@ -108,7 +108,9 @@ struct Transformer {
   Norm norm = Norm::layer_norm;
   HeadNorm head_norm = HeadNorm::none;
   Biases biases;
-  bool dropout = true;
+  bool dropout = true;                      // of what blocks and embeddings hand on
+  std::optional<bool> attention_dropout{};  // of scores; without: as `dropout`
+  bool drops_scores() const { return attention_dropout.value_or(dropout); }
   bool tied_embeddings = true;
   bool causal = true;         // false: every token sees the whole of its sequence
   bool post_norm = false;     // norms stand after the residual additions, and none after the stack

@@ -77,7 +77,7 @@ struct TransformerSlice {
   Blocks blocks = Blocks::sequential;
   bool parallel() const { return blocks != Blocks::sequential; }
   HeadNorm head_norm = HeadNorm::none;
-  bool dropout = false;
+  bool dropout = false, score_dropout = false;
   Biases biases = false;
   Biases trained_biases = false;                    // of them, those with gradients
   bool trained_norms = true, trained_heads = true;  // head norms are of attention

@@ -55,7 +55,7 @@ void attention_core(WorkList& list, const TransformerSlice& s) {
                  scores);
   }
   memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
-  if (s.dropout) {
+  if (s.score_dropout) {
     memory_bound(list, "attention dropout", MemoryOp::dropout, scores,
                  scores + Bytes(score_elements(s)));
   }
@@ -122,7 +122,7 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
   const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention probability gradient", scores_gemm(s));
   list.kernel("attention value gradient", context_gemm(s));
-  if (s.dropout) {
+  if (s.score_dropout) {
     memory_bound(list, "attention dropout backward", MemoryOp::dropout,
                  scores + Bytes(score_elements(s)), scores);
   }
@@ -160,7 +160,7 @@ void fc1_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void fc1_backward(WorkList& list, const TransformerSlice& s) {
-  bias_sum(list, s, "fc1 bias gradient", s.biases.feed_forward, s.tokens * s.fc1_width);
+  bias_sum(list, s, "fc1 bias gradient", s.trained_biases.feed_forward, s.tokens * s.fc1_width);
   column_backward(list, s, "fc1", s.fc1_width);
 }
 
@@ -169,7 +169,7 @@ void fc2_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void fc2_backward(WorkList& list, const TransformerSlice& s) {
-  bias_sum(list, s, "fc2 bias gradient", s.biases.feed_forward, s.shard_tokens * s.hidden);
+  bias_sum(list, s, "fc2 bias gradient", s.trained_biases.feed_forward, s.shard_tokens * s.hidden);
   row_backward(list, s, "fc2", s.ffn);
 }
 
@@ -178,7 +178,7 @@ void proj_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void proj_backward(WorkList& list, const TransformerSlice& s) {
-  bias_sum(list, s, "proj bias gradient", s.biases.proj, s.shard_tokens * s.hidden);
+  bias_sum(list, s, "proj bias gradient", s.trained_biases.proj, s.shard_tokens * s.hidden);
   row_backward(list, s, "proj", s.attention_width);
 }
 

@@ -120,7 +120,9 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.post_norm = network.post_norm;
   result.block_norms = network.block_norms;
   result.blocks = network.blocks;
-  result.dropout = network.dropout;
+  // Who does not train drops nothing.
+  result.dropout = network.dropout && execution.trains;
+  result.score_dropout = network.drops_scores() && execution.trains;
   result.biases = result.trained_biases = network.biases;
   const Finetune& how = execution.finetune;
   result.trained_norms = !form.frozen && how.trains_whole(Part::norms);
@@ -226,7 +228,7 @@ Bytes Tensors::scores(std::int64_t keys) const {
   const std::int64_t rows = s_.tokens * s_.heads;
   if (s_.kernels.fused_attention()) return rows * size_of(Dtype::fp32);
   const Bytes probabilities = rows * keys * s_.element();
-  return s_.dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
+  return s_.score_dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
 }
 
 void Tensors::attention_output(PieceKind core, PieceKind proj) {

@@ -181,7 +181,7 @@ class PytorchAttention final : public PytorchScript {
  private:
   std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
   Bytes scores() const { return score_count() * s_.element(); }
-  Bytes score_mask() const { return Bytes(s_.dropout ? score_count() : 0); }
+  Bytes score_mask() const { return Bytes(s_.score_dropout ? score_count() : 0); }
   Kernel scores_gemm() const {
     const std::int64_t length = s_.sequence_length;
     return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.stored};
@@ -243,10 +243,10 @@ void PytorchAttention::core() {
       reordered(list_, s_, "attention mask", score_count());
     }
     pass("softmax", MemoryOp::softmax, scores(), scores());
-    if (s_.dropout) dropout("attention dropout", scores(), score_mask());
+    if (s_.score_dropout) dropout("attention dropout", scores(), score_mask());
   } else {
     pass("softmax", MemoryOp::softmax, scores() + bias,
-         (s_.dropout ? 2 : 1) * scores() + score_mask());
+         (s_.score_dropout ? 2 : 1) * scores() + score_mask());
   }
   list_.kernel("attention context", context_gemm());
 }
@@ -255,7 +255,7 @@ void PytorchAttention::core_gradient() {
   if (s_.kernels.one_attention()) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
-  if (eager() && s_.dropout) dropout_gradient("attention dropout", scores(), score_mask());
+  if (eager() && s_.score_dropout) dropout_gradient("attention dropout", scores(), score_mask());
   pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
        scores());
   const Bytes bias = position_bias_bytes(s_);

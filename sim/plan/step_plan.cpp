@@ -56,6 +56,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .recompute = recipe.recompute,
           .kernels = recipe.kernels,
           .finetune = recipe.finetune,
+          .trains = !recipe.forward_only,
           .gradient_sums = sums ? std::optional(recipe.precision.gradients.value()) : std::nullopt,
           .compute = recipe.precision.compute,
           .autocast = recipe.precision.autocasts(),

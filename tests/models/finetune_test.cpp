@@ -316,3 +316,12 @@ TEST_CASE("wrong adapters are told apart") {
   CHECK(problem(gated, lora(8, {Target::query, Target::qkv})).starts_with("targets: linear_qkv"));
   CHECK(problem(plain, frozen({Part::head})).starts_with("trains: embedding and head share"));
 }
+
+TEST_CASE("biases that are not trained have no gradients to sum") {
+  const Transformer network = gpt(1, 64, 4, 512);
+  const auto summed = [&](const Finetune& how) {
+    return bytes_of(layer(network_work(network, fused(how))).backward, MemoryOp::column_sum);
+  };
+  CHECK(summed({}) > 0);
+  CHECK(summed(lora(8, {Target::qkv})) == 0);
+}

@@ -24,6 +24,18 @@ TEST_CASE("one network executed alike has one work, and what differs has its own
   CHECK(works.of(network, execution(1, 16)) == first);
 }
 
+TEST_CASE("who does not train drops nothing, and has a work of its own") {
+  NetworkWorks works;
+  const Network network = gpt(2, 64, 4, 512);
+  Execution how = execution(1, 16);
+  const auto trained = works.of(network, how);
+  how.trains = false;
+  const auto run = works.of(network, how);
+  CHECK(run != trained);
+  CHECK(bytes_of(layer(*trained).forward, MemoryOp::dropout) > 0);
+  CHECK(bytes_of(layer(*run).forward, MemoryOp::dropout) == 0);
+}
+
 TEST_CASE("replicas share a transformer's work, and divide a recommender's tables") {
   NetworkWorks works;
   Recommender tables;

@@ -380,3 +380,49 @@ TEST_CASE("gradients of weights, and no other products, add to sums if they are 
     }
   }
 }
+
+TEST_CASE("kernels of attention drop scores where the network does, in every form of it") {
+  const auto drops = [](const NetworkWork& work) -> bool {
+    std::vector<bool> found;
+    for (const LayerWork& kind : work.kinds)
+      for (const std::vector<WorkItem>* items : {&kind.forward, &kind.recompute, &kind.backward})
+        for (const WorkItem& item : *items)
+          if (const auto* named = std::get_if<NamedKernel>(&item))
+            if (const auto* attention = std::get_if<Attention>(&named->kernel))
+              found.push_back(attention->dropout);
+    REQUIRE_FALSE(found.empty());
+    CHECK(std::all_of(found.begin(), found.end(), [&](bool own) { return own == found[0]; }));
+    return found[0];
+  };
+  Execution how = execution(1, 64);
+  how.kernels.attention = AttentionKernel::cudnn;
+  std::vector<Execution> forms = {how, how, how, how, how};
+  forms[1].recompute.form = Recompute::full;
+  forms[2].context = forms[3].context = forms[4].context = 2;
+  forms[3].context_parallel.method = ContextMethod::all_gather;
+  forms[4].context_parallel.method = ContextMethod::ulysses;
+  for (const Execution& form : forms) {
+    Transformer network = gpt(2, 64, 4, 512);
+    CHECK(drops(network_work(network, form)));
+    network.attention_dropout = false;
+    CHECK_FALSE(drops(network_work(network, form)));
+    network.attention_dropout = true;
+    network.dropout = false;
+    CHECK(drops(network_work(network, form)));
+    Execution alone = form;
+    alone.trains = false;
+    CHECK_FALSE(drops(network_work(network, alone)));
+  }
+}
+
+TEST_CASE("scores are dropped apart from what blocks hand on") {
+  const std::int64_t b = 2, s = 32, h = 64, a = 8, d = 2, m = b * s, scores = m * s * a;
+  Transformer network = gpt(1, h, a, 512);
+  network.attention_dropout = false;
+  const LayerWork blocks = layer(network_work(network, execution(b, s)));
+  CHECK(bytes_of(blocks.forward, MemoryOp::dropout) == 2 * (3 * d + 1) * m * h);
+  network.attention_dropout = true;
+  network.dropout = false;
+  const LayerWork of_scores = layer(network_work(network, execution(b, s)));
+  CHECK(bytes_of(of_scores.forward, MemoryOp::dropout) == (2 * d + 1) * scores);
+}

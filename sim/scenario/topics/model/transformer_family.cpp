@@ -212,7 +212,10 @@ void visit_transformer(json::Fields& f, StackSection& s, bool has_input) {
            "together), unweighted (Llama 4).");
   visit_blocks(f, s);
   visit_biases(f, s);
-  f.field("dropout", t.dropout, optional, "Dropout after attention and feed-forward.");
+  f.field("dropout", t.dropout, optional,
+          "Dropout after attention, feed-forward and embedding, and of scores.");
+  f.field("attention_dropout", t.attention_dropout, json::anything,
+          "Dropout of attention's scores. Default: as dropout.");
   MoeSection moe = s.moe.value_or(MoeSection{});
   if (f.section("moe", moe, optional, "Experts in place of the feed-forward layer.")) s.moe = moe;
   f.section("latent_attention", t.latent, optional,

@@ -45,7 +45,8 @@ struct HuggingFaceFamily {
   std::string_view ffn_hidden = "intermediate_size";
   std::string_view max_positions = "";  // rows of a learned table
   std::string_view activation = "hidden_act|hidden_activation";
-  std::string_view dropout = "attention_dropout";
+  std::string_view dropout = "";  // of what blocks and embeddings hand on
+  std::string_view score_dropout = "attention_dropout";
   std::string_view positional = "rope";
   std::string_view norm = "rms_norm";
   bool gated = true;  // the feed-forward layer has a gate

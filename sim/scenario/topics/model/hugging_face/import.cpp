@@ -84,7 +84,10 @@ void import_stack(HuggingFaceImport& import) {
     const std::optional<bool> tied = config.flag("tie_word_embeddings");
     import.set("tied_embeddings", Value::of(tied.value_or(true)));
   }
-  import.set("dropout", Value::of(config.any_above_zero(family.dropout)));
+  const bool drops = config.any_above_zero(family.dropout),
+             drops_scores = config.any_above_zero(family.score_dropout);
+  import.set("dropout", Value::of(drops));
+  if (drops_scores != drops) import.set("attention_dropout", Value::of(drops_scores));
   import_experts(import);
   import_windows(import);
   if (family.details != nullptr) family.details(import);
