@@ -115,7 +115,7 @@ class FittedCompute final : public ComputeCost {
 
   // Copies to a head size that the kernel was compiled for, and back.
   Seconds alignment(const Attention& attention) const;
-  std::optional<Seconds> drawing(const Attention& attention) const;
+  std::optional<Seconds> drawing(const Attention& attention, const AttentionLaw& priced_by) const;
 
   Profile profile_;
   MachinePeaks peaks_;
@@ -196,10 +196,12 @@ Seconds FittedCompute::alignment(const Attention& attention) const {
 }
 
 // Of the random numbers that the kernel draws; nothing: nobody measured those of its kind.
-std::optional<Seconds> FittedCompute::drawing(const Attention& attention) const {
+std::optional<Seconds> FittedCompute::drawing(const Attention& attention,
+                                              const AttentionLaw& priced_by) const {
   const std::optional<AttentionDropoutLaw>& law = profile_.attention_dropout;
-  if (!attention.dropout || !law || law->kernel != attention.kernel || peaks_.fp32.count() <= 0)
-    return std::nullopt;
+  const bool is_usual = attention.kernel == AttentionKernel::usual;
+  const std::optional<AttentionKernel> kernel = is_usual ? priced_by.kernel : attention.kernel;
+  if (!law || kernel != law->kernel || peaks_.fp32.count() <= 0) return std::nullopt;
   const double numbers =
       visible_keys(attention) *
       static_cast<double>(attention.batch * attention.heads * attention.query_length);
@@ -247,10 +249,16 @@ Estimate FittedCompute::time_of(const Attention& asked) const {
                             .value_or(gemm.law ? gemm.law->fixed : Seconds{});
   const Flops executed = executed_share(*law, attention) * flops(attention);
   Reach reach = attention_reach(*law, attention);
-  const std::optional<Seconds> drawing = this->drawing(attention);
-  if (drawing) reach.weaken(reach_of(profile_.attention_dropout->from));
-  return {start + executed / FlopsPerSecond(share * dense.count()) + alignment(attention) +
-              drawing.value_or(Seconds{}),
+  Seconds drawing{};
+  if (attention.dropout) {
+    const std::optional<Seconds> known = this->drawing(attention, *law);
+    drawing = known.value_or(Seconds{});
+    if (known)
+      reach.weaken(reach_of(profile_.attention_dropout->from));
+    else
+      reach.beyond("no law of dropout in it, which is taken to cost nothing");
+  }
+  return {start + executed / FlopsPerSecond(share * dense.count()) + alignment(attention) + drawing,
           reach.basis, reach.why};
 }
 

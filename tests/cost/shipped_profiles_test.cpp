@@ -51,7 +51,7 @@ constexpr Plausible kGpu = {.product_fixed_us = {1, 30},
                             // Operands that the L2 still holds come faster than from memory.
                             .product_memory = {0.5, 2},
                             .few_channels = {0.05, 1},
-                            .memory_fixed_us = {0.5, 15},
+                            .memory_fixed_us = {0.5, 10},
                             // The least is that of SwiGLU's backward pass as Megatron-LM compiles
                             // it, .19.
                             .memory = {0.15, 1},
@@ -105,7 +105,9 @@ void check_kernels(const Profile& profile, const Plausible& plausible) {
   }
   for (const MemoryLaw& law : profile.memory) {
     check_complete(law.from);
-    CHECK(plausible.memory_fixed_us.holds(microseconds(law.fixed)));
+    // Its blocks add to one another at the end.
+    const double slack = law.op == MemoryOp::column_sum ? 2 : 1;
+    CHECK(plausible.memory_fixed_us.holds(microseconds(law.fixed) / slack));
     Range share = plausible.memory;
     if (law.op == MemoryOp::embedding || law.op == MemoryOp::permutation)
       share.least = plausible.rows_by_number;

@@ -274,9 +274,11 @@ void take_grouped(Profile& result, const std::vector<Kin>& kin) {
 
 void take_dropout(Profile& result, const std::vector<Kin>& kin) {
   Group<AttentionDropoutLaw> group;
-  for (const Kin& one : kin)
-    if (one.profile.attention_dropout)
-      group.push_back({*one.profile.attention_dropout, one.profile.gpu});
+  for (const Kin& one : kin) {
+    const std::optional<AttentionDropoutLaw>& own = one.profile.attention_dropout;
+    if (own && (group.empty() || own->kernel == group.front().law.kernel))
+      group.push_back({*own, one.profile.gpu});
+  }
   if (group.empty()) return;
   AttentionDropoutLaw law;
   law.kernel = group.front().law.kernel;
