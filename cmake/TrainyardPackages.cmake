@@ -19,7 +19,7 @@ trainyard_require(CLI11 2.1 libcli11-dev)
 
 # An allocator for the program: searches and comparisons plan thousands of steps, of many small parts. Optional, as
 # nothing but their speed depends on it.
-find_package(mimalloc 2 QUIET)
+find_package(mimalloc QUIET)
 if(NOT mimalloc_FOUND)
   message(STATUS "mimalloc was not found: searches take a ninth longer (Debian and Ubuntu: libmimalloc-dev)")
 endif()

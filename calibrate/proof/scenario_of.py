@@ -163,10 +163,10 @@ def model_of(record, notes):
 
 
 def attention_of(record, is_fused):
-    """PyTorch's SDPA takes FlashAttention-2 for queries, keys and values that are views of one product, also where it
-    would take cuDNN's kernel for others (docs/cost-attention.md)."""
+    """What PyTorch's SDPA ran on an H100 for queries, keys and values that are views of one product, as measure.py's
+    GPTs have them, is FlashAttention-2; its Llamas ask for cuDNN's kernel first."""
     capability = str(section(record, "hardware").get("capability") or "0")
-    are_views = record.get("projections") is None
+    are_views = record.get("projections") in (None, "joint")
     return "fa2" if is_fused and are_views and float(capability) >= 8 else is_fused
 
 
