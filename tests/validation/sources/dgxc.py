@@ -3,7 +3,8 @@
 JAX (Paxml, MaxText) compiles, and shards parameters over all ranks, as its tables say: torchtitan's compiled layers
 stand for it. With FSDP layers are recomputed (MaxText's remat_policy save_qkv_proj, Paxml's SAVE_QKV_OUT_PROJ, which
 keep some products: taken as whole layers but for what nothing reads). Paxml's GPT 5B keeps its products (SAVE_DOT_ONLY)
-and runs attention and norms again (paxml/paxml_mod_configs.py, maxtext/configure.sh @35a9aecc). Llama 4 Maverick has
+and runs attention and norms again (paxml/paxml_mod_configs.py, maxtext/configure.sh @35a9aecc), and drops nothing
+(google/paxml, paxml/tasks/lm/model_params.py: DROPOUT_PROB = 0.0). Llama 4 Maverick has
 experts in every second layer and a shared one (model card). A rack of GB200 is one server.
 LoRA is of linear_qkv alone, of rank 16 (70B) and 8 (8B), with packed sequences of one micro-batch and without a
 distributed optimizer. Source: NVIDIA/NeMo, nemo/collections/llm/recipes/llama3_70b.py and llama3_8b.py
@@ -50,6 +51,7 @@ def convert(row):
                     recompute="full" if said.get("fsdp") else "none")
     if row.get("framework", "").startswith("JAX"):
         scenario["software"] = "torchtitan-compiled"
+        scenario["model"]["dropout"] = False
         scenario["training"].update(precision=precision(scenario["training"]["precision"]["compute"]),
                                     execution="compiled")
         if not said.get("fsdp"):
