@@ -129,6 +129,7 @@ void draw_stack(Sketch& s) {
   if (s.experts || s.latent || draw.chance(40))
     s.set("/model/biases", !s.experts && !s.latent && draw.chance(50));
   if (draw.chance(50)) s.set("/model/dropout", draw.chance(50));
+  if (draw.chance(15)) s.set("/model/attention_dropout", draw.chance(50));
   if (s.kind != Kind::vision) draw_vocabulary(s);
   draw_experts(s);
   draw_latent(s);
