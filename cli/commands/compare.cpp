@@ -12,7 +12,7 @@
 #include "cli/report/perfetto.h"
 #include "cli/report/text.h"
 #include "cli/results.h"
-#include "sim/base/in_order.h"
+#include "sim/base/threads/in_order.h"
 #include "sim/simulate/report/summary.h"
 
 namespace trainyard::cli {

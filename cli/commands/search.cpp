@@ -16,8 +16,8 @@
 #include "cli/commands.h"
 #include "cli/results.h"
 #include "cli/search_log.h"
-#include "sim/base/in_order.h"
 #include "sim/base/text.h"
+#include "sim/base/threads/in_order.h"
 #include "sim/search/journal.h"
 #include "sim/search/result.h"
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "cli/commands.h"
-#include "sim/base/in_order.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
+#include "sim/base/threads/in_order.h"
 #include "sim/scenario/scenario.h"
 
 namespace trainyard::cli {

@@ -3,15 +3,16 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "models/families/network.h"
 #include "models/layer/execution.h"
+#include "sim/base/threads/made_once.h"
 
 namespace trainyard::models {
+
+// Some numbers of an execution, by which most of them differ.
+std::array<std::int64_t, 5> some_numbers(const Execution& execution);
 
 // May be used from several threads at once.
 class NetworkWorks {
@@ -20,16 +21,14 @@ class NetworkWorks {
   std::shared_ptr<const NetworkWork> of(const Network& network, const Execution& execution);
 
  private:
-  struct Known {
+  struct Executed {
     Network network;  // kept, so that no other can stand in its place
     Execution execution;
-    std::shared_ptr<const NetworkWork> work;
+    friend bool operator==(const Executed& a, const Executed& b) {
+      return a.network.is_same(b.network) && a.execution == b.execution;
+    }
   };
-  // Some numbers of an execution, by which most of them differ.
-  using Key = std::array<std::int64_t, 5>;
-
-  std::mutex mutex_;
-  std::map<Key, std::vector<Known>> known_;
+  MadeOnce<Executed, NetworkWork> works_;
 };
 
 }  // namespace trainyard::models

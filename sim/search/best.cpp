@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "sim/base/in_order.h"
+#include "sim/base/threads/in_order.h"
 
 namespace trainyard::search {
 

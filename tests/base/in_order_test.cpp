@@ -1,4 +1,4 @@
-#include "sim/base/in_order.h"
+#include "sim/base/threads/in_order.h"
 
 #include <doctest/doctest.h>
 

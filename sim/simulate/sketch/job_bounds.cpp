@@ -168,7 +168,7 @@ class Bounder {
       LayerTerms terms = this->terms();
       terms.execution.replicas = 1;  // which share tables alone
       const std::shared_ptr<const TimedLayers> layers = known->of(terms, job_, costs_, players_);
-      deal(layers->work, layers->passes, dealt(layers->work).ranges());
+      deal(*layers->work, layers->passes, dealt(*layers->work).ranges());
       return;
     }
     const auto shared = work_of(job_, recipe().micro_batch.size);

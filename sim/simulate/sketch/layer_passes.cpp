@@ -1,10 +1,10 @@
 #include "sim/simulate/sketch/layer_passes.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "sim/lower/group_shape.h"
 #include "sim/simulate/sketch/layer_walk.h"
+#include "sim/simulate/stage_gpus.h"
 
 namespace trainyard::simulate {
 
@@ -93,27 +93,12 @@ std::vector<LayerPasses> passes_of(const models::NetworkWork& work, const LayerT
 std::shared_ptr<const TimedLayers> KnownLayers::of(const LayerTerms& terms, const Job& job,
                                                    const Costs& costs,
                                                    const std::vector<int>& players) {
-  const models::Execution& execution = terms.execution;
-  const Key key = {execution.micro_batch.size, execution.micro_batch.sequence_length,
-                   execution.tensor, execution.context,
-                   static_cast<std::int64_t>(execution.recompute.form)};
-  const auto find = [&]() -> std::shared_ptr<const TimedLayers> {
-    for (const Known& known : known_[key])
-      if (known.terms == terms) return known.layers;
-    return nullptr;
-  };
-  {
-    const std::scoped_lock lock(mutex_);
-    if (auto known = find()) return known;
-  }
-  auto own = std::make_shared<TimedLayers>();
-  own->work = network_work(job.network, execution);
-  own->passes = passes_of(own->work, terms, job, costs, players);
-  for (LayerWork& layer : own->work.kinds)
-    layer.forward = layer.recompute = layer.backward = {};
-  const std::scoped_lock lock(mutex_);
-  if (find() == nullptr) known_[key].push_back({terms, own});
-  return own;
+  return layers_.of(some_numbers(terms.execution), terms, [&] {
+    TimedLayers own;
+    own.work = work_of(job, terms.execution.micro_batch.size);
+    own.passes = passes_of(*own.work, terms, job, costs, players);
+    return own;
+  });
 }
 
 }  // namespace trainyard::simulate

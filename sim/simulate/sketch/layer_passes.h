@@ -2,15 +2,12 @@
 // that differ in more share them.
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "models/families/network.h"
 #include "models/layer/execution.h"
+#include "sim/base/threads/made_once.h"
 #include "sim/collective/algorithm.h"
 #include "sim/simulate/step_maker.h"
 
@@ -57,27 +54,19 @@ std::vector<LayerPasses> passes_of(const models::NetworkWork& work, const LayerT
                                    const std::vector<int>& players);
 
 struct TimedLayers {
-  models::NetworkWork work;         // its layers without their items
+  std::shared_ptr<const models::NetworkWork> work;
   std::vector<LayerPasses> passes;  // by kind; of those in the chain
 };
 
 // Of jobs of one network on one cluster, each timed once. May be used from several threads at once.
 class KnownLayers {
  public:
-  // `costs` and `players` as of passes_of().
+  // `costs` and `players` as of passes_of(). Requires: `terms` has the execution of the job.
   std::shared_ptr<const TimedLayers> of(const LayerTerms& terms, const Job& job, const Costs& costs,
                                         const std::vector<int>& players);
 
  private:
-  struct Known {
-    LayerTerms terms;
-    std::shared_ptr<const TimedLayers> layers;
-  };
-  // Some numbers of the terms, by which most of them differ.
-  using Key = std::array<std::int64_t, 5>;
-
-  std::mutex mutex_;
-  std::map<Key, std::vector<Known>> known_;
+  MadeOnce<LayerTerms, TimedLayers> layers_;
 };
 
 }  // namespace trainyard::simulate
