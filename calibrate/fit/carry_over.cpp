@@ -46,6 +46,15 @@ class Carrier {
     }
   }
 
+  // The law of the base if nothing else was fitted.
+  template <class Law>
+  void law(const std::optional<Law>& theirs, std::optional<Law>& ours, std::string what) const {
+    if (ours || !theirs) return;
+    ours = theirs;
+    ours->from = marked(theirs->from);
+    note(std::move(what), ours->from);
+  }
+
  private:
   const Fitting& f_;
   const cost::Profile& base_;
@@ -67,10 +76,9 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
       [](const cost::GemmLaw& l) { return fmt::format("gemm {}", name(l.dtype)); });
   for (cost::GemmLaw& law : own.gemm) {
     for (const cost::GemmLaw& other : base.gemm) {
-      if (law.unaligned || !other.unaligned || !same_unit(law.dtype, other.dtype)) continue;
-      law.unaligned = other.unaligned;
-      law.unaligned->from = carrier.marked(other.unaligned->from);
-      carrier.note(fmt::format("gemm {} of unaligned rows", name(law.dtype)), law.unaligned->from);
+      if (same_unit(law.dtype, other.dtype))
+        carrier.law(other.unaligned, law.unaligned,
+                    fmt::format("gemm {} of unaligned rows", name(law.dtype)));
     }
   }
   if (own.batched_gemm_from.source.empty() && !base.batched_gemm_from.source.empty()) {
@@ -78,11 +86,7 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
     own.batched_gemm_from = carrier.marked(base.batched_gemm_from);
     carrier.note("batched gemm", own.batched_gemm_from);
   }
-  if (!own.grouped_gemm && base.grouped_gemm) {
-    own.grouped_gemm = base.grouped_gemm;
-    own.grouped_gemm->from = carrier.marked(base.grouped_gemm->from);
-    carrier.note("grouped gemm", own.grouped_gemm->from);
-  }
+  carrier.law(base.grouped_gemm, own.grouped_gemm, "grouped gemm");
   carrier.laws(
       base.attention, own.attention,
       [](const cost::AttentionLaw& a, const cost::AttentionLaw& b) {
@@ -93,11 +97,7 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
                            l.kernel ? name(*l.kernel) : "", l.dtype ? " " : "",
                            l.dtype ? name(*l.dtype) : "");
       });
-  if (!own.attention_dropout && base.attention_dropout) {
-    own.attention_dropout = base.attention_dropout;
-    own.attention_dropout->from = carrier.marked(base.attention_dropout->from);
-    carrier.note("dropout of attention", own.attention_dropout->from);
-  }
+  carrier.law(base.attention_dropout, own.attention_dropout, "dropout of attention");
   carrier.laws(
       base.convolution, own.convolution,
       [](const cost::ConvolutionLaw& a, const cost::ConvolutionLaw& b) {
@@ -118,11 +118,7 @@ void carry_messages(const Carrier& carrier, const cost::Profile& base, cost::Pro
         return a.kind == b.kind && a.servers == b.servers;
       },
       [](const cost::CollectiveLaw& l) { return title(name(l.kind), l.ranks, l.servers); });
-  if (!own.collective_start && base.collective_start) {
-    own.collective_start = base.collective_start;
-    own.collective_start->from = carrier.marked(base.collective_start->from);
-    carrier.note("collective start", own.collective_start->from);
-  }
+  carrier.law(base.collective_start, own.collective_start, "collective start");
   carrier.laws(
       base.point_to_point, own.point_to_point,
       [](const cost::PointToPointLaw& a, const cost::PointToPointLaw& b) {
@@ -151,11 +147,7 @@ void carry_rest(const Carrier& carrier, const cost::Profile& base, cost::Profile
                              own.collective_channels, own.point_to_point_channels),
                  own.channels_from);
   }
-  if (!own.overlap && base.overlap) {
-    own.overlap = base.overlap;
-    own.overlap->from = carrier.marked(base.overlap->from);
-    carrier.note("overlap", own.overlap->from);
-  }
+  carrier.law(base.overlap, own.overlap, "overlap");
   if (own.launch_from.source.empty() && !base.launch_from.source.empty()) {
     own.launch = base.launch;
     own.launch_details = base.launch_details;
@@ -205,7 +197,7 @@ void name_missing(const cost::Profile& own, std::vector<std::string>& missing) {
   add(own.convolution.empty(), gemm ? "convolutions: priced as matrix products"
                                     : "convolutions: priced by the datasheet's rates");
   std::string ops;
-  for (const models::MemoryOp op : kMemoryOps)
+  for (const models::MemoryOp op : models::kAllMemoryOps)
     if (std::none_of(own.memory.begin(), own.memory.end(),
                      [op](const cost::MemoryLaw& law) { return law.op == op; }))
       ops += (ops.empty() ? "" : ", ") + spelled(op);

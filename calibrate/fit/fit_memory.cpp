@@ -146,7 +146,7 @@ std::string spelled(models::MemoryOp op) {
 }
 
 void fit_memory(const Fitting& fitting) {
-  for (const models::MemoryOp op : kMemoryOps)
+  for (const models::MemoryOp op : models::kAllMemoryOps)
     fit_op(fitting, op);
   // What was measured cold only gains from the L2 what the others do.
   std::vector<double> gains;

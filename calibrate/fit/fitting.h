@@ -75,26 +75,6 @@ void fit_overlap(const Fitting& fitting);
 // Last: what nobody measured, from the base and the options.
 void carry_over(const Fitting& fitting);
 
-inline constexpr std::array kMemoryOps = {models::MemoryOp::elementwise,
-                                          models::MemoryOp::dropout,
-                                          models::MemoryOp::activation,
-                                          models::MemoryOp::gated_activation,
-                                          models::MemoryOp::layer_norm,
-                                          models::MemoryOp::rms_norm,
-                                          models::MemoryOp::batch_norm,
-                                          models::MemoryOp::softmax,
-                                          models::MemoryOp::column_sum,
-                                          models::MemoryOp::rope,
-                                          models::MemoryOp::pooling,
-                                          models::MemoryOp::embedding,
-                                          models::MemoryOp::embedding_bag,
-                                          models::MemoryOp::permutation,
-                                          models::MemoryOp::cast,
-                                          models::MemoryOp::amax,
-                                          models::MemoryOp::cross_entropy,
-                                          models::MemoryOp::parallel_cross_entropy,
-                                          models::MemoryOp::optimizer};
-
 // As tables and the page name a law of messages.
 std::string title(std::string_view collective, int ranks, int servers);
 std::string spelled(models::MemoryOp op);

@@ -2,7 +2,9 @@
 // never how long it takes.
 #pragma once
 
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -108,7 +110,13 @@ enum class MemoryOp : std::uint8_t {
   optimizer,               // Adam, SGD
 };
 
-std::string_view name(MemoryOp op);  // "layer_norm", as profiles spell it
+std::string_view name(MemoryOp op);  // "layer_norm"
+inline constexpr auto kAllMemoryOps = [] {
+  std::array<MemoryOp, static_cast<std::size_t>(MemoryOp::optimizer) + 1> all{};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    all[i] = static_cast<MemoryOp>(i);
+  return all;
+}();
 
 struct MemoryBound {
   MemoryOp op = MemoryOp::elementwise;

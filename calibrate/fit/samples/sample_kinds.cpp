@@ -58,27 +58,15 @@ GemmCase read_gemm(Line& line) {
 }
 
 MemoryCase read_memory(Line& line) {
-  constexpr std::array kOps = {
-      models::MemoryOp::elementwise,   models::MemoryOp::dropout,
-      models::MemoryOp::activation,    models::MemoryOp::gated_activation,
-      models::MemoryOp::layer_norm,    models::MemoryOp::rms_norm,
-      models::MemoryOp::batch_norm,    models::MemoryOp::softmax,
-      models::MemoryOp::column_sum,    models::MemoryOp::rope,
-      models::MemoryOp::pooling,       models::MemoryOp::embedding,
-      models::MemoryOp::embedding_bag, models::MemoryOp::permutation,
-      models::MemoryOp::cast,          models::MemoryOp::amax,
-      models::MemoryOp::cross_entropy, models::MemoryOp::parallel_cross_entropy,
-      models::MemoryOp::optimizer};
   MemoryCase c;
-  std::string op = line.word(
-      "op",
-      {"elementwise", "dropout", "activation", "gated-activation", "layer-norm", "rms-norm",
-       "batch-norm", "softmax", "column-sum", "rope", "pooling", "embedding", "embedding-bag",
-       "permutation", "cast", "amax", "cross-entropy", "parallel-cross-entropy", "optimizer"},
-      Line::required);
-  std::replace(op.begin(), op.end(), '-', '_');
-  for (const models::MemoryOp known : kOps)
-    if (name(known) == op) c.op = known;
+  std::vector<std::string> words;
+  for (const models::MemoryOp op : models::kAllMemoryOps) {
+    std::string& word = words.emplace_back(name(op));
+    std::replace(word.begin(), word.end(), '_', '-');
+  }
+  const std::string word = line.word("op", {words.begin(), words.end()}, Line::required);
+  for (std::size_t op = 0; op < words.size(); ++op)
+    if (words[op] == word) c.op = models::kAllMemoryOps[op];
   c.variant = line.text("variant", Line::optional);
   if (c.variant.ends_with(kWarm)) {
     c.warm = true;

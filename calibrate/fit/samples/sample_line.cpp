@@ -94,7 +94,7 @@ bool SampleLine::flag(std::string_view key, Need need, bool otherwise) {
   return otherwise;
 }
 
-std::string SampleLine::word(std::string_view key, std::initializer_list<std::string_view> words,
+std::string SampleLine::word(std::string_view key, const std::vector<std::string_view>& words,
                              Need need, std::string_view otherwise) {
   const json::Value* value = take(key, need);
   if (value == nullptr) return std::string(otherwise);
@@ -102,12 +102,11 @@ std::string SampleLine::word(std::string_view key, std::initializer_list<std::st
     for (const std::string_view word : words)
       if (spelled(word) == spelled(value->text)) return std::string(word);
   }
-  const std::vector<std::string_view> known(words);
   std::string hint;
-  if (const auto near = find_nearest(value->text, known))
+  if (const auto near = find_nearest(value->text, words))
     hint = fmt::format("did you mean '{}'?", *near);
   error(key,
-        fmt::format("expected one of {}, got {}", fmt::join(known, ", "), json::quoted(*value)),
+        fmt::format("expected one of {}, got {}", fmt::join(words, ", "), json::quoted(*value)),
         hint);
   return std::string(words.begin() == words.end() ? otherwise : *words.begin());
 }

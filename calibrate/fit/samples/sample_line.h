@@ -31,7 +31,7 @@ class SampleLine {
   double positive(std::string_view key, Need need);
   bool flag(std::string_view key, Need need, bool otherwise = false);
   // One of the words; hyphen and underscore are the same letter. Returns the word of the list.
-  std::string word(std::string_view key, std::initializer_list<std::string_view> words, Need need,
+  std::string word(std::string_view key, const std::vector<std::string_view>& words, Need need,
                    std::string_view otherwise = "");
 
   void error(std::string_view key, std::string message, std::string hint = {});
