@@ -260,32 +260,35 @@ void take_median(Profile& result, const std::vector<Kin>& kin, Number Profile::*
   result.*from = merged(origins);
 }
 
-void take_grouped(Profile& result, const std::vector<Kin>& kin) {
-  Group<GroupedGemmLaw> group;
-  for (const Kin& one : kin)
-    if (one.profile.grouped_gemm) group.push_back({*one.profile.grouped_gemm, one.profile.gpu});
-  if (group.empty()) return;
-  GroupedGemmLaw law;
-  take_median(law, group, &GroupedGemmLaw::rows);
-  take_median(law, group, &GroupedGemmLaw::weight_rows);
-  law.from = merged(group);
-  result.grouped_gemm = std::move(law);
-}
-
-void take_dropout(Profile& result, const std::vector<Kin>& kin) {
-  Group<AttentionDropoutLaw> group;
+// A law of the whole profile: the medians over those kin that have one like the first of them.
+template <class Law, class Alike, class... Members>
+void take_law(Profile& result, const std::vector<Kin>& kin, std::optional<Law> Profile::*law,
+              Alike alike, Members... members) {
+  Group<Law> group;
   for (const Kin& one : kin) {
-    const std::optional<AttentionDropoutLaw>& own = one.profile.attention_dropout;
-    if (own && (group.empty() || own->kernel == group.front().law.kernel))
+    const std::optional<Law>& own = one.profile.*law;
+    if (own && (group.empty() || alike(group.front().law, *own)))
       group.push_back({*own, one.profile.gpu});
   }
   if (group.empty()) return;
-  AttentionDropoutLaw law;
-  law.kernel = group.front().law.kernel;
-  take_median(law, group, &AttentionDropoutLaw::forward);
-  take_median(law, group, &AttentionDropoutLaw::backward);
-  law.from = merged(group);
-  result.attention_dropout = std::move(law);
+  Law taken = group.front().law;
+  (take_median(taken, group, members), ...);
+  taken.from = merged(group);
+  result.*law = std::move(taken);
+}
+
+void take_grouped(Profile& result, const std::vector<Kin>& kin) {
+  const auto always = [](const GroupedGemmLaw&, const GroupedGemmLaw&) { return true; };
+  take_law(result, kin, &Profile::grouped_gemm, always, &GroupedGemmLaw::rows,
+           &GroupedGemmLaw::weight_rows);
+}
+
+void take_dropout(Profile& result, const std::vector<Kin>& kin) {
+  const auto of_one_kernel = [](const AttentionDropoutLaw& a, const AttentionDropoutLaw& b) {
+    return a.kernel == b.kernel;
+  };
+  take_law(result, kin, &Profile::attention_dropout, of_one_kernel, &AttentionDropoutLaw::forward,
+           &AttentionDropoutLaw::backward);
 }
 
 }  // namespace
