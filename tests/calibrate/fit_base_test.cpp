@@ -67,6 +67,10 @@ TEST_CASE("Laws without samples come from the profile of another GPU, and say so
   // It measured no unaligned products.
   REQUIRE(own.gemm.front().unaligned.has_value());
   CHECK(own.gemm.front().unaligned->from.basis == Basis::extrapolated);
+  REQUIRE(own.attention_dropout.has_value());
+  CHECK(own.attention_dropout->forward == base.attention_dropout->forward);
+  CHECK(own.attention_dropout->from.basis == Basis::extrapolated);
+  CHECK(carried(result, "dropout of attention") != nullptr);
   for (std::size_t i = 1; i < own.gemm.size(); ++i) {
     CHECK(own.gemm[i].dtype != Dtype::fp16);
     CHECK(own.gemm[i].from.basis == Basis::extrapolated);
@@ -90,6 +94,7 @@ TEST_CASE("Laws without samples come from the profile of another GPU, and say so
   CHECK(carried(result, "channels")->from.basis == Basis::analytic);
   for (const std::string& text : {fit_text(result), calibration_html(result)}) {
     CHECK(contains(text, "all-reduce on 8 ranks, 1 server"));
+    CHECK(contains(text, "dropout of attention"));
     CHECK(contains(text, "from profile h100-sxm5-80gb"));
   }
   CHECK(contains(fit_json(result), "\"base\": \"h100-sxm5-80gb\""));

@@ -45,6 +45,21 @@ def predicts_kernels(folder):
 
 
 @case
+def dropout_in_attention(folder):
+    """kernel: dropout takes its random numbers' time, in a kernel that nobody named too, and free it says so"""
+    def ask(**words):
+        words = {"head_size": 64, **words}
+        spec = "attention:heads=16,sequence=1024,batch=8," + ",".join(f"{k}={v}" for k, v in words.items())
+        return json.loads(expect(0, "kernel", spec, "--gpu", "h100", "--json")[0])["kernels"][0]
+    plain, dropped = ask(kernel="cudnn"), ask(kernel="cudnn", dropout="true")
+    require(1.5 < dropped["time_us"] / plain["time_us"] < 3, (plain, dropped))
+    require_equal(ask(dropout="true")["time_us"], dropped["time_us"], "usual")
+    unknown = ask(kernel="fa2", head_size=128, dropout="true")
+    require_equal(unknown["time_us"], ask(kernel="fa2", head_size=128)["time_us"], "time")
+    require("no law of dropout" in unknown["reach"], unknown)
+
+
+@case
 def kernels_by_calibration(folder):
     """kernel: a GPU without a profile borrows, --calibration chooses, and without one the datasheet answers"""
     def ask(gpu, *words):
