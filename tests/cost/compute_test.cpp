@@ -317,9 +317,16 @@ TEST_CASE(
   CHECK(near(seconds(made, attention), backward + 2 * numbers / (0.04 * fp32)));
   attention.kernel = AttentionKernel::fa2;  // nobody measured its own
   CHECK(near(seconds(made, attention), backward));
-  const Profile lent = median_profile({{made, BytesPerSecond(0)}}, BytesPerSecond(0));
+  // Of those of the first one's kernel.
+  Profile other = made, alike = made;
+  other.attention_dropout->kernel = AttentionKernel::fa2;
+  other.attention_dropout->backward = 0.2;
+  alike.attention_dropout->backward = 0.08;
+  const BytesPerSecond none(0);
+  const Profile lent = median_profile({{made, none}, {other, none}, {alike, none}}, none);
   REQUIRE(lent.attention_dropout.has_value());
-  CHECK(lent.attention_dropout->backward == 0.04);
+  CHECK(lent.attention_dropout->kernel == AttentionKernel::cudnn);
+  CHECK(lent.attention_dropout->backward == doctest::Approx(0.06));
   CHECK(for_other_gpu(made).attention_dropout->from.basis == Basis::extrapolated);
 }
 
