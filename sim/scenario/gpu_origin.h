@@ -15,7 +15,7 @@ struct Scenario;
 std::vector<std::string> profile_files(const Scenario& scenario);
 
 // The path of the profile in a configs folder of a GPU's name, else of a GPU preset with the same
-// numbers (peaks, memory, its bandwidth, L2); empty: there is none.
+// numbers (peaks, memory within a tenth, its bandwidth, L2); empty: there is none.
 std::string own_profile(const topologies::GpuSpec& gpu, const std::string& configs);
 
 // The numbers in which a GPU differs from the preset called `name`, as keys of /cluster/node/gpu:
