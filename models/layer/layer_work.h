@@ -100,6 +100,8 @@ struct LayerWork {
   // What the loss keeps of the logits for its backward pass. A layer that has
   // some uses its workspace for their gradients.
   Bytes logits;
+  // What the loss reads: the network's outputs as its last product writes them; 0: not told.
+  Bytes outputs;
   // What recomputation brings back, the most at a time.
   Bytes restored;
   bool restored_for_weights = false;  // weight gradients need some of that

@@ -313,6 +313,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);
   if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);
+  work.outputs = gathered;
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));
   // One product of three each.

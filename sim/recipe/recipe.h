@@ -43,6 +43,9 @@ struct MemoryAllowance {
   Option<Bytes> blas_workspace =
       depends(Bytes(0));  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;
+  // Micro-batches of a step whose outputs the trainer holds, until it reads the next ones into the
+  // same buffer, or the step is over; 0: the loss alone has them.
+  Option<int> kept_outputs = 0;
 };
 
 // Host time of a collective's call, beside its launch.

@@ -209,6 +209,7 @@ constexpr Example kExamples[] = {
     {"/training/memory/context", R"("512MiB")"},
     {"/training/memory/blas_workspace", R"("32MiB")"},
     {"/training/memory/fragmentation", "0.05"},
+    {"/training/memory/kept_outputs", "2"},
     {"/training/finetune/last_layers", "8"},
     {"/training/offload/optimizer", R"("cpu")"},
     {"/training/offload/parameters", R"("cpu")"},

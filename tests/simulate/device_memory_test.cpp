@@ -152,6 +152,41 @@ TEST_CASE("categories sum to the level at every instant, and the largest level i
   }
 }
 
+namespace {
+
+// What the programs of the stages hold all the time.
+std::vector<Bytes> resident_by_stage(const Job& job) {
+  const std::unique_ptr<Step> step = simulate_step(job, {.unfold = false, .run = false});
+  std::vector<Bytes> bytes(static_cast<std::size_t>(job.plan.degrees.pipeline));
+  for (const plan::Role& role : step->plan.cast.roles) {
+    Bytes& stage = bytes[static_cast<std::size_t>(role.stage.value())];
+    for (const engine::MemoryEffect& effect : role.program.resident)
+      stage = stage + Bytes(effect.bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("outputs that the trainer keeps lie on the last stage until the step is over") {
+  Job each = job({.tensor = 2, .pipeline = 2});
+  each.recipe.kernels.fusion = models::Fusion::eager;
+  const std::vector<Bytes> none = resident_by_stage(each);
+  const Bytes logits(256 * 8192 / 2 * 2);  // of a micro-batch, in 16 bits
+  const auto kept = [&](int outputs) {
+    each.recipe.memory.kept_outputs = outputs;
+    return resident_by_stage(each);
+  };
+  for (const int outputs : {1, 2, 8, 9}) {
+    CHECK(kept(outputs)[0] == none[0]);
+    CHECK(kept(outputs)[1] == none[1] + std::min(outputs, 8) * logits);  // 8 micro-batches
+  }
+  // The loss has the latest of them for itself.
+  each.recipe.kernels.fusion = models::Fusion::compiled;
+  CHECK(kept(0)[1] == kept(1)[1]);
+  CHECK(kept(2)[1] == kept(0)[1] + logits);
+}
+
 TEST_CASE("what is live at the peak is named for a job that fits too") {
   const Job each = job({.data = 2});
   const MemoryReport memory = summarize(each, *simulate_step(each)).memory;

@@ -1,5 +1,6 @@
 #include "sim/plan/stage/stage_builder.h"
 
+#include <algorithm>
 #include <string>
 
 #include "sim/plan/stage/place_labels.h"
@@ -107,6 +108,18 @@ void StageBuilder::hold_tables(Role& stage) {
   builder_.resident(MemoryKind::communication_buffers, most, "buffers of tensor parallelism");
 }
 
+// Those that the trainer keeps. A compiled loss has the latest of them for itself.
+void StageBuilder::hold_outputs() {
+  const int kept = std::min(recipe_.memory.kept_outputs.value(), step_.shape.microbatches);
+  const int own = recipe_.kernels.of_loss() == models::Fusion::compiled ? 1 : 0;
+  if (kept <= own) return;
+  const auto end = static_cast<int>(work_.chain.size());
+  for (const Seat& seat : seats_of(step_.shape, stage_))
+    if (range(seat).first < end && range(seat).last == end)
+      builder_.resident(MemoryKind::logits, (kept - own) * layer(end - 1).outputs,
+                        "outputs of micro-batches");
+}
+
 // What comes before the first step of ranks at their own pace.
 void StageBuilder::start(Role& stage) {
   if (!step_.rounds.apart) return;
@@ -159,6 +172,7 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
   if (alike) blocks_.follow(patterns->find(*alike));
   data_.hold_states(parameters_, versions_);
   hold_tables(stage);
+  hold_outputs();
   Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);

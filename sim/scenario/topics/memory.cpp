@@ -1,8 +1,13 @@
 // /training/memory: what a device holds beside tensors, its table and its defaults. Sources:
 // docs/memory.md, "Beside the tensors".
+#include <fmt/format.h>
+
 #include <charconv>
+#include <cstddef>
 #include <string>
 
+#include "models/families/network.h"
+#include "sim/plan/step_plan.h"
 #include "sim/scenario/topics/assemble.h"
 
 namespace trainyard::recipe {
@@ -17,6 +22,10 @@ void visit_fields(json::Fields& f, MemoryAllowance& s) {
           "Reserved by the framework's allocator beyond what is allocated, in parts of that.");
   f.field("nccl_buffers", s.nccl_buffers, json::optional,
           "NCCL's own buffers of every communicator are counted.");
+  f.field("kept_outputs", s.kept_outputs, json::between(0, 1 << 10),
+          "Micro-batches whose logits the trainer holds beside the loss, in the type of their "
+          "product: 2 in pipelines that keep a stage's outputs until their buffer is written "
+          "again.");
 }
 
 }  // namespace trainyard::recipe
@@ -56,6 +65,17 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
   }
   memory.blas_workspace.otherwise(blas_workspace(gpu));
   return memory;
+}
+
+void validate_kept_outputs(const Scenario& scenario, Findings& findings) {
+  if (scenario.recipe.memory.kept_outputs == 0) return;
+  const models::NetworkWork work =
+      network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
+  if (work.kinds[static_cast<std::size_t>(work.chain.back())].outputs > Bytes(0)) return;
+  findings.error("/training/memory/kept_outputs",
+                 fmt::format("how large the outputs of {} are is not described",
+                             scenario.network.words()),
+                 "remove it");
 }
 
 }  // namespace trainyard::scenario

@@ -38,7 +38,7 @@ def convert(row):
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
                      "gradient_accumulation": "autograd", "fused_attention": attention(kernel),
-                     "execution": "eager",
+                     "execution": "eager", "memory": {"kept_outputs": 2},
                      **({} if "RMS" in kernel else {"norm": "operators"})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": sequence_parallel,

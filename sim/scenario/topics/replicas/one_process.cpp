@@ -57,6 +57,10 @@ void check_recipe(const Scenario& scenario, Findings& findings) {
                    "use kind lora, or allreduce");
   if (recipe.offload.any())
     findings.error("/training/offload", "one process for all GPUs offloads nothing", "remove it");
+  if (recipe.memory.kept_outputs > 0)
+    findings.error("/training/memory/kept_outputs",
+                   "outputs that one process for several GPUs keeps are not described",
+                   "remove it, or use allreduce");
   if (recipe.input)
     findings.error("/training/input_pipeline",
                    "workers of one process for several GPUs are not described",
