@@ -156,9 +156,9 @@ std::string validation_text(std::span<const PredictedSet> sets, bool rows) {
     text += score_line("all steps", width, steps);
   }
   text +=
-      "\nn to rank: step times, predicted / measured - 1. regret: what the predicted best of a "
-      "group\ntakes beyond the measured best. memory: median error. OOM: balanced accuracy of "
-      "verdicts.\n";
+      "\nn to rank: step times, predicted / measured - 1. regret: what the predicted best of those "
+      "in a\ngroup that are predicted to fit takes beyond the measured best. memory: median error. "
+      "OOM:\nbalanced accuracy of verdicts.\n";
   if (sets.size() > 1)
     text += "all steps: means of the sets, of which each counts as at most 100 rows.\n";
   if (left_out > 0) text += fmt::format("left out: {} records that are wrong\n", left_out);

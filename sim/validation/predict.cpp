@@ -60,7 +60,7 @@ Prediction predict(const Value& document, const Record& record, const std::strin
   return out;
 }
 
-using Groups = std::map<std::pair<std::size_t, std::string>, std::vector<Pair>>;
+using Groups = std::map<std::pair<std::size_t, std::string>, std::vector<Alternative>>;
 
 SetScore score_of(const std::vector<const PredictedSet*>& sets) {
   SetScore score;
@@ -73,10 +73,11 @@ SetScore score_of(const std::vector<const PredictedSet*>& sets) {
       const std::optional<Pair> time = row.seconds();
       if (!time) continue;
       times.push_back(*time);
-      if (!row.record.group.empty()) groups[{i, row.record.group}].push_back(*time);
+      if (!row.record.group.empty())
+        groups[{i, row.record.group}].push_back({*time, row.prediction.fits});
     }
   }
-  std::vector<std::vector<Pair>> choices;
+  std::vector<std::vector<Alternative>> choices;
   for (auto& [name, alternatives] : groups)
     choices.push_back(std::move(alternatives));
   score.time = score_errors(times);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 
 namespace trainyard::validation {
 namespace {
@@ -93,16 +94,19 @@ std::optional<double> rank_correlation(std::span<const Pair> pairs) {
   return together / std::sqrt(of_a * of_b);
 }
 
-std::optional<Regret> pick_regret(std::span<const std::vector<Pair>> choices) {
+std::optional<Regret> pick_regret(std::span<const std::vector<Alternative>> choices) {
   Regret regret;
-  for (const std::vector<Pair>& alternatives : choices) {
+  for (const std::vector<Alternative>& alternatives : choices) {
     if (alternatives.size() < 2) continue;
-    const auto by = [&](double Pair::*value) {
-      return *std::min_element(
-          alternatives.begin(), alternatives.end(),
-          [value](const Pair& a, const Pair& b) { return a.*value < b.*value; });
+    const auto first = [&](const auto& key) {
+      return std::min_element(
+                 alternatives.begin(), alternatives.end(),
+                 [&](const Alternative& a, const Alternative& b) { return key(a) < key(b); })
+          ->time.measured;
     };
-    const double slower = by(&Pair::predicted).measured / by(&Pair::measured).measured - 1;
+    const double pick =
+        first([](const Alternative& a) { return std::pair(!a.fits, a.time.predicted); });
+    const double slower = pick / first([](const Alternative& a) { return a.time.measured; }) - 1;
     ++regret.choices;
     regret.mean += slower;
     regret.most = std::max(regret.most, slower);

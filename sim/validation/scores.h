@@ -45,9 +45,15 @@ struct Regret {
   double mean = 0, most = 0;
 };
 
-// Each item holds the alternatives of one choice; those of fewer than two are no choice. Of equal
-// predictions the first is picked. Nothing without a choice.
-std::optional<Regret> pick_regret(std::span<const std::vector<Pair>> choices);
+struct Alternative {
+  Pair time;
+  bool fits = true;  // predicted
+};
+
+// Each item holds the alternatives of one choice; those of fewer than two are no choice. What is
+// predicted not to fit is not picked where something fits. Of equal predictions the first is
+// picked. Nothing without a choice.
+std::optional<Regret> pick_regret(std::span<const std::vector<Alternative>> choices);
 
 // Whether steps fit in memory, as said and as seen.
 struct Verdicts {

@@ -56,9 +56,9 @@ source.
 STEPS = """
 ## Steps and memory
 
-`regret`: what the layout predicted to be the fastest of a group takes beyond the fastest. `memory`: median error of
-peaks. `OOM`: balanced accuracy of out-of-memory verdicts. `said not to fit`: of runs that did. Of sets with a * the
-project ships no row, as their licence does not say that it may.
+`regret`: what the layout predicted to be the fastest of those in a group that are predicted to fit takes beyond the
+fastest. `memory`: median error of peaks. `OOM`: balanced accuracy of out-of-memory verdicts. `said not to fit`: of runs
+that did. Of sets with a * the project ships no row, as their licence does not say that it may.
 
 | set | n | MAPE | median | p90 | bias | rank | regret | memory | OOM | said not to fit |
 |---|---|---|---|---|---|---|---|---|---|---|

@@ -74,13 +74,23 @@ TEST_CASE("scores: equal values share the mean of their ranks") {
 
 // The first choice is right although its times are not; the second takes 12 s where 10 s would do.
 TEST_CASE("scores: regret is what the pick takes beyond the best") {
-  const std::vector<std::vector<Pair>> choices = {
-      {{5, 20}, {6, 30}, {7, 21}}, {{1, 12}, {2, 10}}, {{3, 50}}};
+  const std::vector<std::vector<Alternative>> choices = {
+      {{{5, 20}}, {{6, 30}}, {{7, 21}}}, {{{1, 12}}, {{2, 10}}}, {{{3, 50}}}};
   const Regret regret = pick_regret(choices).value();
   CHECK(regret.choices == 2);
   CHECK(regret.mean == doctest::Approx(0.1));
   CHECK(regret.most == doctest::Approx(0.2));
-  CHECK_FALSE(pick_regret(std::vector<std::vector<Pair>>{{{1, 1}}}));
+  CHECK_FALSE(pick_regret(std::vector<std::vector<Alternative>>{{{{1, 1}}}}));
+}
+
+TEST_CASE("scores: nobody picks what is said not to fit, unless nothing does") {
+  const auto regret = [](const std::vector<Alternative>& choice) {
+    return pick_regret(std::vector<std::vector<Alternative>>{choice}).value().mean;
+  };
+  CHECK(regret({{{1, 40}, false}, {{2, 15}}, {{3, 10}}}) == doctest::Approx(0.5));
+  CHECK(regret({{{1, 40}, false}, {{2, 20}, false}}) == doctest::Approx(1));
+  // The fastest of all is what the pick is held against, though it is said not to fit.
+  CHECK(regret({{{1, 10}, false}, {{2, 15}}}) == doctest::Approx(0.5));
 }
 
 TEST_CASE("scores: balanced accuracy weighs both outcomes alike") {
