@@ -45,6 +45,10 @@ WELL = {16: 428, 32: 206, 64: 187, 128: 173, 256: 188, 512: 173}
 # All-gathers of the same jobs among 64 to 512 ranks, less their bytes, of messages of 1 GB.
 STEPS = [{"bytes": "4MB", "time": "35us"}, {"bytes": "8MB", "time": "28us"}, {"bytes": "16MB", "time": "20us"},
          {"bytes": "32MB", "time": "0us"}]
+# Of trees they say nothing: as configs/transports/ib.json.
+TREE = [{"bytes": "64B", "time": "3us"}, {"bytes": "2KiB", "time": "1.5us"}, {"bytes": "16KiB", "time": "2.7us"},
+        {"bytes": "64KiB", "time": "3.9us"}, {"bytes": "128KiB", "time": "11.7us"}, {"bytes": "1MiB", "time": "20us"},
+        {"bytes": "8MiB", "time": "42us"}, {"bytes": "1GiB", "time": "0us"}]
 
 
 def state(row):
@@ -62,7 +66,7 @@ def cluster(gpus, row):
         measured = WELL.get(gpus)
     if gpus > 8 and measured:
         rate = min(50.0, float(measured) / 8)
-        node["nic"] = {"bandwidth": f"{rate:.3f}GB/s", "efficiency": 1, "steps": STEPS}
+        node["nic"] = {"bandwidth": f"{rate:.3f}GB/s", "efficiency": 1, "steps": STEPS, "tree_steps": TREE}
     if state(row) == "broken":
         node["intra"] = {"bandwidth_per_gpu": f"{450 * float(row['ar_intranode_GBps']) / 458:.1f}GB/s"}
     return result
