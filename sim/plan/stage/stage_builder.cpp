@@ -26,6 +26,12 @@ CallKind call_kind(const Slot& slot) {
   return CallKind::forward;
 }
 
+// Micro-batches whose outputs are kept. A compiled loss has the latest of them for itself.
+int outputs_beside_loss(const recipe::TrainingRecipe& recipe, int microbatches) {
+  const int kept = std::min(recipe.memory.kept_outputs.value(), microbatches);
+  return kept - (kept > 0 && recipe.kernels.of_loss() == models::Fusion::compiled ? 1 : 0);
+}
+
 // How many slots of the order a step has, where programs hold whole steps; else all.
 std::size_t slots_of_step(const Rounds& rounds, const std::vector<Slot>& order) {
   return order.size() / static_cast<std::size_t>(rounds.whole ? rounds.count : 1);
@@ -90,8 +96,9 @@ void StageBuilder::update(Role& stage) {
   stage.calls.push_back({.kind = CallKind::step});
 }
 
-// Tables, and the buffers that layers of a kind share.
+// Tables, the buffers that layers of a kind share, and outputs that the trainer keeps.
 void StageBuilder::hold_tables(Role& stage) {
+  const int outputs = outputs_beside_loss(recipe_, step_.shape.microbatches);
   Bytes most;
   for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
@@ -101,23 +108,13 @@ void StageBuilder::hold_tables(Role& stage) {
                         "state of " + layer(place).name);
       builder_.resident(MemoryKind::communication_buffers, tables.buffers,
                         "exchange of " + layer(place).name);
+      builder_.resident(MemoryKind::logits, outputs * layer(place).outputs,
+                        "outputs of micro-batches");
       stage.parameters += tables.parameters;
       most = std::max(most, layer(place).shared_buffers);
     }
   }
   builder_.resident(MemoryKind::communication_buffers, most, "buffers of tensor parallelism");
-}
-
-// Those that the trainer keeps. A compiled loss has the latest of them for itself.
-void StageBuilder::hold_outputs() {
-  const int kept = std::min(recipe_.memory.kept_outputs.value(), step_.shape.microbatches);
-  const int own = recipe_.kernels.of_loss() == models::Fusion::compiled ? 1 : 0;
-  if (kept <= own) return;
-  const auto end = static_cast<int>(work_.chain.size());
-  for (const Seat& seat : seats_of(step_.shape, stage_))
-    if (range(seat).first < end && range(seat).last == end)
-      builder_.resident(MemoryKind::logits, (kept - own) * layer(end - 1).outputs,
-                        "outputs of micro-batches");
 }
 
 // What comes before the first step of ranks at their own pace.
@@ -172,7 +169,6 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
   if (alike) blocks_.follow(patterns->find(*alike));
   data_.hold_states(parameters_, versions_);
   hold_tables(stage);
-  hold_outputs();
   Bytes on_host, most_on_host;
 
   const std::vector<bool> completes = completing(order);

@@ -94,7 +94,6 @@ class StageBuilder {
 
   StageParameters stage_parameters() const;
   void hold_tables(Role& stage);
-  void hold_outputs();
   std::vector<Act> forward_acts(int place) const;
   // What runs again before the backward pass of a place, and the memory that it takes.
   std::vector<Act> again_acts(CallKind kind, int place) const;

@@ -284,7 +284,8 @@ void visit_fields(json::Fields& f, GpuSpec& s) {
            "cpu: the server's processors as one device, which launches its own kernels.");
   f.field("compute_capability", s.compute_capability, optional,
           "Of CUDA: GPUs of the same one stand in for each other.");
-  f.field("memory", s.memory, required, positive, "Device memory that the driver gives programs; datasheets say more.");
+  f.field("memory", s.memory, required, positive,
+          "Device memory that the driver gives programs; datasheets say more.");
   f.field("memory_bandwidth", s.memory_bandwidth, required, kRate, "Of device memory.");
   Peaks peak{s};
   f.section("peak", peak, required, "Compute rates by number format, without sparsity.");
