@@ -28,7 +28,7 @@ constexpr std::array<Word, 120> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
     {"activation_recomputation", "/training/recompute"},
-    {"allgather_bucket_size", "/parallelism/data_parallel/bucket_size"},
+    {"allgather_bucket_size", "/parallelism/data_parallel/allgather_bucket_size"},
     {"attention_heads", "/model/heads"},
     {"attn_implementation", "/training/fused_attention"},
     {"batch_size", "/training/global_batch"},

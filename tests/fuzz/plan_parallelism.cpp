@@ -205,6 +205,11 @@ const std::vector<Option>& options() {
       {"reshard_after_forward", draw_flag},
       {"gradient_as_bucket_view", draw_flag},
       {"overlap_param_gather", draw_flag},
+      {"allgather_bucket_size",
+       [](Sketch& s, const std::string& at) {
+         s.set(of_data_parallel("overlap_param_gather"), false);
+         s.set(at, s.draw.word({"1MB", "1GB"}));
+       }},
       {"all_reduce_gradients", draw_flag},
       {"compression", draw_compression},
       {"cycle_time", draw_cycle},

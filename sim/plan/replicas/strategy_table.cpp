@@ -16,9 +16,11 @@ constexpr std::array<Names, 6> kReplicated = {"reduce_every_microbatch",
                                               "compression",
                                               "cycle_time",
                                               "response_cache"};
-constexpr std::array<Names, 4> kZero1 = {"reduce_every_microbatch", "gradient_as_bucket_view",
-                                         "all_reduce_gradients", "overlap_param_gather"};
-constexpr std::array<Names, 2> kZero2 = {"reduce_every_microbatch", "overlap_param_gather"};
+constexpr std::array<Names, 5> kZero1 = {"reduce_every_microbatch", "gradient_as_bucket_view",
+                                         "all_reduce_gradients", "overlap_param_gather",
+                                         "allgather_bucket_size"};
+constexpr std::array<Names, 3> kZero2 = {"reduce_every_microbatch", "overlap_param_gather",
+                                         "allgather_bucket_size"};
 constexpr std::array<Names, 3> kZero3 = {"reduce_every_microbatch", "prefetch_layers",
                                          "limit_all_gathers"};
 constexpr std::array<Names, 5> kFsdp = {"reduce_every_microbatch", "prefetch_layers",
@@ -27,7 +29,7 @@ constexpr std::array<Names, 5> kFsdp = {"reduce_every_microbatch", "prefetch_lay
 constexpr std::array<Names, 6> kHsdp = {
     "reduce_every_microbatch", "prefetch_layers", "limit_all_gathers",
     "reshard_after_forward",   "reduce_dtype",    "shard_size"};
-constexpr std::array<Names, 1> kMegatron = {"overlap_param_gather"};
+constexpr std::array<Names, 2> kMegatron = {"overlap_param_gather", "allgather_bucket_size"};
 constexpr std::array<Names, 1> kLocal = {"steps_between"};
 constexpr std::array<Names, 9> kServer = {"device",         "server",        "shards",
                                           "sharding",       "updates",       "staleness",

@@ -130,6 +130,9 @@ void visit_fields(json::Fields& f, DataParallelOptions& s) {
   f.field("overlap_param_gather", s.overlap_param_gather, json::anything,
           "zero1, zero2, distributed_optimizer: updated parameters are gathered under the next "
           "forward pass. Default: true for distributed_optimizer.");
+  f.field("allgather_bucket_size", s.allgather_bucket_size, json::positive,
+          "zero1, zero2, distributed_optimizer: updated parameters gathered together, where they "
+          "are not gathered under the next forward pass. Default: bucket_size.");
   f.field("all_reduce_gradients", s.all_reduce_gradients, json::anything,
           "zero1: whole gradients are all-reduced, as DeepSpeed once did.");
   f.field(
@@ -176,7 +179,7 @@ std::string kinds_that_accept(std::string_view option) {
 void check_options(const StrategyEntry& strategy, const recipe::DataParallelOptions& options,
                    Findings& findings) {
   const recipe::ParameterServers& servers = options.parameter_servers;
-  const std::array<std::pair<std::string_view, bool>, 25> given = {
+  const std::array<std::pair<std::string_view, bool>, 26> given = {
       {{"reduce_every_microbatch", options.reduce_every_microbatch.has_value()},
        {"shard_size", options.shard_size.is_said()},
        {"loss_in_model", options.loss_in_model.is_said() && options.loss_in_model},
@@ -192,6 +195,7 @@ void check_options(const StrategyEntry& strategy, const recipe::DataParallelOpti
        {"cycle_time", options.cycle_time.value() > Duration(0)},
        {"response_cache", options.response_cache.is_said() && !options.response_cache},
        {"overlap_param_gather", options.overlap_param_gather.value_or(false)},
+       {"allgather_bucket_size", options.allgather_bucket_size.has_value()},
        {"device", servers.device != recipe::ServerDevice::cpu},
        {"server", !servers.servers.empty()},
        {"shards", servers.shards.is_said()},
@@ -228,6 +232,11 @@ void check_buckets(const Scenario& scenario, Findings& findings) {
   check("bucket_size", exchanges && !strategy.layer_units);
   check("first_bucket_size", exchanges && !strategy.layer_units);
   check("overlap_backward", exchanges);
+  if (plan.data_parallel.allgather_bucket_size &&
+      strategy.gathering != plan::Gathering::after_step)
+    findings.error(fmt::format("{}/allgather_bucket_size", kReplicas),
+                   "updated parameters are gathered under the next forward pass, layer by layer",
+                   "set overlap_param_gather to false or remove it");
 }
 
 // Such buckets need copies there and back, and those back would be due after every pass.

@@ -21,7 +21,8 @@ class GatherUpdated : public ReplicaPart {
   void gather(std::int64_t parameters, const ReplicaGroup& group) {
     // Flat shards have no tensors, so a piece ends anywhere. Source: DeepSpeed,
     // all_gather_dp_groups (runtime/utils.py).
-    const Bytes piece = context_.plan.data_parallel.bucket_size;
+    const recipe::DataParallelOptions& options = context_.plan.data_parallel;
+    const Bytes piece = options.allgather_bucket_size.value_or(options.bucket_size);
     std::vector<Bytes> sizes;
     for (Bytes left = parameters * size_of(trained_type(context_.recipe)); left > Bytes(0);
          left = left - sizes.back())
