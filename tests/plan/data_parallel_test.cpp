@@ -115,33 +115,6 @@ TEST_CASE("ZeRO-1 with all-reduced gradients sends half as much again") {
   CHECK(sent(c) * 8 == 3 * 7 * psi());
 }
 
-TEST_CASE("updated parameters are gathered in pieces of their own size") {
-  const auto gathered = [](const Case& c) {
-    const StepPlan plan = c.step();
-    const Program& program = plan.cast.roles[0].program;
-    std::vector<std::int64_t> pieces;
-    for (const Call& call : program.calls)
-      for (const Op& op : program.blocks[call.block].ops)
-        if (op.kind == OpKind::collective &&
-            plan.cast.transfer(op).kind == CollectiveKind::all_gather)
-          pieces.push_back(plan.cast.transfer(op).bytes.count());
-    return pieces;
-  };
-  for (const char* kind : {"zero1", "zero2", "distributed_optimizer"}) {
-    CAPTURE(kind);
-    Case c(kind, 4);
-    c.plan.data_parallel.overlap_param_gather = false;
-    c.plan.data_parallel.bucket_size = Bytes(1 << 20);
-    c.plan.data_parallel.allgather_bucket_size = Bytes(psi());
-    CHECK(gathered(c) == std::vector<std::int64_t>{psi()});
-    c.plan.data_parallel.allgather_bucket_size = Bytes(psi() - 8);
-    CHECK(gathered(c) == std::vector<std::int64_t>{psi() - 8, 8});
-    CHECK(sent(c) * 4 == 2 * 3 * psi());
-    c.plan.data_parallel.allgather_bucket_size.reset();
-    CHECK(gathered(c).front() == 1 << 20);
-  }
-}
-
 TEST_CASE("gradients of m micro-batches are reduced m times only where that is asked for") {
   constexpr int n = 4, m = 5;
   for (const char* kind : {"zero2", "zero3"}) {
