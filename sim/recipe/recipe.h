@@ -144,7 +144,7 @@ struct DataParallelOptions {
   std::optional<models::Dtype> reduce_dtype{};         // empty: Precision::gradients
   Option<bool> gradient_as_bucket_view =
       true;  // false: PyTorch DDP copies gradients to buckets and back
-  std::optional<bool> overlap_param_gather{};  // empty: as the strategy does
+  std::optional<bool> overlap_param_gather{};    // empty: as the strategy does
   std::optional<Bytes> allgather_bucket_size{};  // of updated parameters; empty: bucket_size
   Option<bool> all_reduce_gradients = false;
   // allreduce: gradients are put together by what is there when a thread of each rank looks, once

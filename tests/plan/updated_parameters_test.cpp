@@ -27,8 +27,7 @@ struct Gathers {
   }
   // Bytes of each, in order.
   std::vector<std::int64_t> pieces() const {
-    const StepPlan step =
-        plan_step(network_work(network(), execution(recipe, plan)), recipe, plan);
+    const StepPlan step = plan_step(network_work(network(), execution(recipe, plan)), recipe, plan);
     const engine::Program& program = step.cast.roles[0].program;
     std::vector<std::int64_t> pieces;
     for (const engine::Call& call : program.calls)

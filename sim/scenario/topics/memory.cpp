@@ -72,10 +72,10 @@ void validate_kept_outputs(const Scenario& scenario, Findings& findings) {
   const models::NetworkWork work =
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));
   if (work.kinds[static_cast<std::size_t>(work.chain.back())].outputs > Bytes(0)) return;
-  findings.error("/training/memory/kept_outputs",
-                 fmt::format("how large the outputs of {} are is not described",
-                             scenario.network.words()),
-                 "remove it");
+  findings.error(
+      "/training/memory/kept_outputs",
+      fmt::format("how large the outputs of {} are is not described", scenario.network.words()),
+      "remove it");
 }
 
 }  // namespace trainyard::scenario
