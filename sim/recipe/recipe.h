@@ -43,8 +43,8 @@ struct MemoryAllowance {
   Option<Bytes> blas_workspace =
       depends(Bytes(0));  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;
-  // Micro-batches of a step whose outputs the trainer holds, until it reads the next ones into the
-  // same buffer, or the step is over; 0: the loss alone has them.
+  // Micro-batches of a step whose outputs the trainer holds, each until it reads the next one into
+  // the same buffer: so many all the time. 0: the loss alone has them.
   Option<int> kept_outputs = 0;
 };
 

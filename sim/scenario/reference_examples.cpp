@@ -108,7 +108,7 @@ constexpr Example kExamples[] = {
     {"/cluster/node/gpu/name", R"("our-gpu")"},
     {"/cluster/node/gpu/device_names", R"(["NVIDIA H100 80GB HBM3"])"},
     {"/cluster/node/gpu/compute_capability", R"("9.0")"},
-    {"/cluster/node/gpu/memory", R"("80GiB")"},
+    {"/cluster/node/gpu/memory", R"("81079MiB")"},
     {"/cluster/node/gpu/memory_bandwidth", R"("3350GB/s")"},
     {"/cluster/node/gpu/l2", R"("50MiB")"},
     {"/cluster/node/gpu/multiprocessors", "132"},

@@ -106,6 +106,27 @@ TEST_CASE("conditions see degrees and what is not said") {
   CHECK(!sets(habits({"training.precision.compute=fp16"}), "/training/precision/gradients"));
 }
 
+TEST_CASE("habits that need a kind, a stage or a replica hold where there is one") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const auto with = [&](std::vector<std::string> changes) {
+    CHECK(test::problems(path, changes) == "");
+    return load_scenario(path, changes).base;
+  };
+  const char* const kPieces = "/parallelism/data_parallel/allgather_bucket_size";
+  const std::string nanotron = "software=nanotron", zero1 = "parallelism.data_parallel.kind=zero1";
+  CHECK(sets(with({nanotron, zero1}), kPieces));
+  CHECK(!sets(with({nanotron}), kPieces));
+  CHECK(!sets(with({nanotron, zero1, "parallelism.data_parallel.overlap_param_gather=true"}),
+              kPieces));
+  with({nanotron, zero1, "parallelism.tp=8"});  // one replica
+  const char* const kOutputs = "/training/memory/kept_outputs";
+  for (const char* const software : {"software=deepspeed", "software=megatron-deepspeed"}) {
+    CHECK(sets(with({software, "parallelism.pp=2"}), kOutputs));
+    CHECK(!sets(with({software}), kOutputs));
+  }
+}
+
 TEST_CASE("a patch of a read scenario decides habits again, as --set does") {
   test::Folder folder("software");
   const std::string path = folder.write("plain.json", kPlain);

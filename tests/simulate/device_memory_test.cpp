@@ -168,7 +168,7 @@ std::vector<Bytes> resident_by_stage(const Job& job) {
 
 }  // namespace
 
-TEST_CASE("outputs that the trainer keeps lie on the last stage until the step is over") {
+TEST_CASE("outputs that the trainer keeps lie on the last stage all the time") {
   Job each = job({.tensor = 2, .pipeline = 2});
   each.recipe.kernels.fusion = models::Fusion::eager;
   const std::vector<Bytes> none = resident_by_stage(each);
@@ -181,6 +181,14 @@ TEST_CASE("outputs that the trainer keeps lie on the last stage until the step i
     CHECK(kept(outputs)[0] == none[0]);
     CHECK(kept(outputs)[1] == none[1] + std::min(outputs, 8) * logits);  // 8 micro-batches
   }
+  // Each end of two copies of the network sees half of the micro-batches.
+  Job both = job({.data = 1, .pipeline = 2});
+  both.recipe.kernels.fusion = models::Fusion::eager;
+  both.plan.pipeline.schedule = "chimera";
+  const std::vector<Bytes> ends = resident_by_stage(both);
+  both.recipe.memory.kept_outputs = 9;
+  for (const std::size_t stage : {0, 1})
+    CHECK(resident_by_stage(both)[stage] == ends[stage] + 4 * 2 * logits);
   // The loss has the latest of them for itself.
   each.recipe.kernels.fusion = models::Fusion::compiled;
   CHECK(kept(0)[1] == kept(1)[1]);

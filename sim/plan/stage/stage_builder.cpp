@@ -5,6 +5,7 @@
 
 #include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_memory.h"
+#include "sim/schedule/chunk_placement.h"
 
 namespace trainyard::plan {
 
@@ -26,7 +27,8 @@ CallKind call_kind(const Slot& slot) {
   return CallKind::forward;
 }
 
-// Micro-batches whose outputs are kept. A compiled loss has the latest of them for itself.
+// Micro-batches whose outputs a head keeps. A compiled loss has the latest of them for itself,
+// until its backward pass: what is held beyond that is left out.
 int outputs_beside_loss(const recipe::TrainingRecipe& recipe, int microbatches) {
   const int kept = std::min(recipe.memory.kept_outputs.value(), microbatches);
   return kept - (kept > 0 && recipe.kernels.of_loss() == models::Fusion::compiled ? 1 : 0);
@@ -98,7 +100,8 @@ void StageBuilder::update(Role& stage) {
 
 // Tables, the buffers that layers of a kind share, and outputs that the trainer keeps.
 void StageBuilder::hold_tables(Role& stage) {
-  const int outputs = outputs_beside_loss(recipe_, step_.shape.microbatches);
+  const int outputs =
+      outputs_beside_loss(recipe_, step_.shape.microbatches / directions(step_.shape));
   Bytes most;
   for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {

@@ -232,7 +232,8 @@ void check_buckets(const Scenario& scenario, Findings& findings) {
   check("bucket_size", exchanges && !strategy.layer_units);
   check("first_bucket_size", exchanges && !strategy.layer_units);
   check("overlap_backward", exchanges);
-  if (plan.data_parallel.allgather_bucket_size && strategy.gathering != plan::Gathering::after_step)
+  if (plan.data_parallel.allgather_bucket_size &&
+      strategy.gathering == plan::Gathering::first_forward)
     findings.error(fmt::format("{}/allgather_bucket_size", kReplicas),
                    "updated parameters are gathered under the next forward pass, layer by layer",
                    "set overlap_param_gather to false or remove it");
