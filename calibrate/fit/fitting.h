@@ -1,7 +1,6 @@
 // What the fits of the kinds share: the cases, the GPU, and the result that they fill.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <optional>
 #include <string>

@@ -77,9 +77,9 @@ class KeyCollector : public Fields {
   KeyIndex& keys_;
 };
 
-class Explainer : public ToldFields {
+class FieldExplainer : public ToldFields {
  public:
-  Explainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
+  FieldExplainer(const Value& document, std::string pointer, std::vector<Explained>& lines)
       : document_(document), pointer_(std::move(pointer)), lines_(lines) {}
 
   void source(const FieldInfo& info) override {
@@ -102,7 +102,7 @@ class Explainer : public ToldFields {
     return (is_given || can_be_said(info.bounds, target)) && told(info, json_of(target));
   }
   bool nested(const FieldInfo& info, const std::function<void(Fields&)>& visit) override {
-    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    FieldExplainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
     const std::size_t before = lines_.size();
     visit(child);
     // An object that may be absent and lacks what it must have is absent.
@@ -118,7 +118,7 @@ class Explainer : public ToldFields {
       visit(*this, info.key, 0);
       return false;
     }
-    Explainer child(document_, pointer, lines_);
+    FieldExplainer child(document_, pointer, lines_);
     for (std::size_t i = 0; i < size; ++i)
       visit(child, std::to_string(i), i);
     return false;
@@ -126,7 +126,7 @@ class Explainer : public ToldFields {
   bool members(const FieldInfo& info, const std::vector<std::string>& names,
                const std::function<void(const std::vector<std::string>&)>&,
                const std::function<void(Fields&, std::string_view, std::size_t)>& visit) override {
-    Explainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
+    FieldExplainer child(document_, pointer_ + "/" + escape_pointer(info.key), lines_);
     for (std::size_t i = 0; i < names.size(); ++i)
       visit(child, names[i], i);
     return false;
@@ -154,7 +154,7 @@ KeyIndex keys_of(const std::function<void(Fields&)>& visit) {
 
 std::vector<Explained> explain(const Value& document, const std::function<void(Fields&)>& visit) {
   std::vector<Explained> lines;
-  Explainer explainer(document, "", lines);
+  FieldExplainer explainer(document, "", lines);
   visit(explainer);
   return lines;
 }
