@@ -174,8 +174,10 @@ void Judge::simulate(Trial& trial) const {
     changed.length.samples = static_cast<double>(changed.recipe.global_batch);
   StepReport report;
   try {
-    report = simulate::simulate(
-                 changed, {.timeline = false, .machines = &shared_->machines, .interval = false})
+    report = simulate::simulate(changed, {.timeline = false,
+                                          .machines = &shared_->machines,
+                                          .interval = false,
+                                          .standing = !wants_energy})
                  .report;
   } catch (const ScenarioError& error) {
     trial.verdict = Verdict::invalid;

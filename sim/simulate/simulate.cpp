@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "models/layer/peak.h"
@@ -196,10 +197,21 @@ bool throttle(const StepReport& report, Job& job) {
   return any;
 }
 
+bool may_throttle(const Job& job) {
+  const std::vector<topologies::GpuKind> kinds = topologies::gpu_kinds_in_use(job.cluster);
+  return std::any_of(kinds.begin(), kinds.end(), [](const topologies::GpuKind& kind) {
+    return kind.gpu->cooling && kind.gpu->cooling->throttle;
+  });
+}
+
 // Simulates the job, and again with slower products if its GPUs would grow too hot.
 std::unique_ptr<Step> throttled_step(const scenario::Scenario& scenario, Job& job,
                                      const StepOptions& options, StepReport& report) {
   std::unique_ptr<Step> step = step_of(scenario, job, options);
+  if (options.detail == Detail::standing) {
+    report = standing(job, *step);
+    return step;
+  }
   report = summarize(job, *step);
   if (!throttle(report, job)) return step;
   step = step_of(scenario, job, options);
@@ -233,11 +245,14 @@ Simulation simulate(const scenario::Scenario& scenario, const SimulateOptions& o
   if (options.timeline) refuse_long_timeline(scenario);
   Job job = job_of(scenario, options.machines);
   Simulation simulation;
+  const Detail detail = options.timeline                         ? Detail::timeline
+                        : options.standing && !may_throttle(job) ? Detail::standing
+                                                                 : Detail::summary;
   const std::unique_ptr<Step> step =
       throttled_step(scenario, job,
                      {.unfold = options.unfold || !scenario.exploit_symmetry,
                       .run = true,
-                      .detail = options.timeline ? Detail::timeline : Detail::summary,
+                      .detail = detail,
                       .shown = options.shown,
                       .monitor = options.monitor,
                       .skip_periods = scenario.exploit_periodicity},

@@ -23,6 +23,8 @@ struct SimulateOptions {
   std::optional<Duration> monitor_interval{};  // empty: kMonitorSamples of them
   PricedMachines* machines = nullptr;          // of scenarios of one file; may be null
   bool interval = true;                        // also say how far off estimates like this one are
+  bool standing = false;  // no more than standing() says; without effect with `timeline`, and where
+                          // GPUs that grow too hot are throttled
 };
 
 // A step of that length cannot be seen in samples of that interval: it is longer, or there would be

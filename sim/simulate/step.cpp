@@ -48,12 +48,13 @@ bool needs_energy(const Job& job) {
   return is_asked;
 }
 
-// Which actors are told of: those that stand for a class, and with a monitor those that send to
-// them, as what arrives is seen where it is sent.
-std::vector<bool> recorded(const lower::Lowered& lowered, bool monitor) {
+// Which actors are told of: those that stand for a class, or for `only` one, and with a monitor
+// those that send to them, as what arrives is seen where it is sent.
+std::vector<bool> recorded(const lower::Lowered& lowered, std::optional<std::size_t> only,
+                           bool monitor) {
   std::vector<bool> shown(lowered.machine.actors.size(), false);
-  for (const lower::RankClass& rank_class : lowered.classes)
-    shown[index(rank_class.actor)] = true;
+  for (std::size_t c = 0; c < lowered.classes.size(); ++c)
+    if (only.value_or(c) == c) shown[index(lowered.classes[c].actor)] = true;
   if (!monitor) return shown;
   std::vector<bool> told = shown;
   for (const engine::Channel& channel : lowered.machine.channels)
@@ -87,9 +88,21 @@ class Both final : public engine::Observer {
   engine::Observer& second_;
 };
 
-}  // namespace
+bool is_on_gpu(const Step& step, std::size_t rank_class) {
+  const int role = step.lowered.classes[rank_class].role;
+  return step.plan.cast.roles[static_cast<std::size_t>(role)].on_gpu();
+}
 
-void run_programs(const Job& job, const StepOptions& options, const Beside& beside, Step& step) {
+std::size_t first_on_gpus(const Step& step) {
+  std::size_t first = 0;
+  while (first + 1 < step.lowered.classes.size() && !is_on_gpu(step, first))
+    ++first;
+  return first;
+}
+
+// `only`: the class that is broken down; nothing: all are.
+void run_once(const Job& job, const StepOptions& options, const Beside& beside,
+              std::optional<std::size_t> only, Step& step) {
   engine::RunOptions run_options;
   run_options.record = options.monitor                      ? Record::kernels
                        : options.detail == Detail::timeline ? Record::ops
@@ -97,12 +110,13 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
   run_options.only_kernels_host_may_hold = true;
   run_options.skip_periods = options.skip_periods;
   run_options.solos = options.solos;
-  run_options.recorded = recorded(step.lowered, options.monitor);
+  run_options.recorded = recorded(step.lowered, only, options.monitor);
   if (run_options.record == Record::ops) run_options.kept = kept(step, options.shown);
   const bool breakdowns = options.detail != Detail::outline;
-  const bool loads = breakdowns && (options.monitor || needs_energy(job));
-  StepWatcher watcher(step.plan, step.lowered,
-                      {.breakdowns = breakdowns, .loads = loads, .waiting = options.monitor});
+  const bool loads = options.monitor || (options.detail >= Detail::summary && needs_energy(job));
+  StepWatcher watcher(
+      step.plan, step.lowered,
+      {.breakdowns = breakdowns, .loads = loads, .waiting = options.monitor, .only = only});
   if (breakdowns || step.plan.rounds.count > 1) run_options.observer = &watcher;
   std::optional<Both> both;
   if (beside.observer != nullptr) {
@@ -121,6 +135,30 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
   if (breakdowns) step.breakdowns = watcher.breakdowns();
   if (loads) step.loads = watcher.loads();
   if (options.monitor) step.waiting = watcher.take_waiting();
+}
+
+}  // namespace
+
+std::size_t slowest_class(const Step& step) {
+  const auto finished = [&](std::size_t c) {
+    return step.trace().finished[step.lowered.classes[c].actor];
+  };
+  std::size_t slowest = first_on_gpus(step);
+  for (std::size_t c = slowest + 1; c < step.lowered.classes.size(); ++c)
+    if (is_on_gpu(step, c) && finished(c) > finished(slowest)) slowest = c;
+  return slowest;
+}
+
+void run_programs(const Job& job, const StepOptions& options, const Beside& beside, Step& step) {
+  const bool is_of_one = options.detail == Detail::standing && step.plan.rounds.count == 1 &&
+                         beside.observer == nullptr;
+  if (!is_of_one) return run_once(job, options, beside, std::nullopt, step);
+  // A pipeline's first stage is the last to end, as a rule.
+  const std::size_t likely = first_on_gpus(step);
+  run_once(job, options, beside, likely, step);
+  if (!std::holds_alternative<engine::Trace>(step.outcome)) return;
+  const std::size_t slowest = slowest_class(step);
+  if (slowest != likely) run_once(job, options, beside, slowest, step);
 }
 
 SlowestServer slowest_server(const Job& job) {

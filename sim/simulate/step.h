@@ -73,7 +73,8 @@ struct Step {
   std::vector<JobShare> jobs;            // the same, this one first
   engine::Outcome outcome;               // capacities and peaks in it are of what programs hold
   StepWindow window;                     // of an outcome that is no deadlock
-  // The same, by class, each sums to a step of the window; empty: outline.
+  // The same, by class, each sums to a step of the window; empty: outline. Of standing only that of
+  // slowest_class().
   std::vector<Breakdown> breakdowns;
   std::optional<UpdateReport> server_updates;  // where ranks go at their own pace
   std::vector<LoadTimes> loads;  // of kernels, by class; empty: nobody needs the energy of the step
@@ -82,9 +83,13 @@ struct Step {
   const engine::Trace& trace() const;  // also of an outcome that is not feasible
 };
 
-// What is kept of a run: what outline() needs, also what summarize() needs, also what timeline()
-// needs. Only the last always grows with the micro-batches of the step.
-enum class Detail : std::uint8_t { outline, summary, timeline };
+// What is kept of a run: what outline() needs, also what standing() needs, also what summarize()
+// needs, also what timeline() needs. Only the last always grows with the micro-batches of the step.
+enum class Detail : std::uint8_t { outline, standing, summary, timeline };
+
+// The class on GPUs of which the last op ends last, the first of those that are equal, into
+// Lowered::classes. Requires: an outcome that is no deadlock.
+std::size_t slowest_class(const Step& step);
 
 // 1 + compute_jitter times the expected largest of as many standard normal numbers as the job has
 // servers. Source: docs/results.md, "Servers that are not equally fast".

@@ -105,12 +105,6 @@ void break_down(const Step& step, StepReport& report) {
   const Trace& trace = step.trace();
   const StepWindow& window = step.window;
   const lower::Lowered& lowered = step.lowered;
-  std::size_t slowest = 0;
-  for (std::size_t c = 1; c < lowered.classes.size(); ++c) {
-    if (!role_of(step, lowered.classes[c]).on_gpu()) continue;
-    if (trace.finished[lowered.classes[c].actor] > trace.finished[lowered.classes[slowest].actor])
-      slowest = c;
-  }
   double idle = 0;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c) {
     const RankClass& rank_class = lowered.classes[c];
@@ -122,10 +116,6 @@ void break_down(const Step& step, StepReport& report) {
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
     idle += rank_class.ranks * Seconds(window.step() - busy).count();
-    if (c == slowest) {
-      report.breakdown = parts;
-      report.slowest_rank = rank_class.representative;
-    }
   }
   if (window.length() > Duration(0))
     report.bubble_fraction = idle / (report.world_size * Seconds(window.step()).count());
@@ -389,11 +379,20 @@ StepReport outline(const Job& job, const Step& step) {
   return report;
 }
 
-StepReport summarize(const Job& job, const Step& step) {
+StepReport standing(const Job& job, const Step& step) {
   StepReport report = outline(job, step);
   describe_job(job, step, report);
   if (report.deadlock) return report;
   if (report.step_time && *report.step_time > Duration(0)) rate_throughput(job, step, report);
+  const std::size_t slowest = slowest_class(step);
+  report.breakdown = step.breakdowns[slowest];
+  report.slowest_rank = step.lowered.classes[slowest].representative;
+  return report;
+}
+
+StepReport summarize(const Job& job, const Step& step) {
+  StepReport report = standing(job, step);
+  if (report.deadlock) return report;
   break_down(step, report);
   share_among_gpus(job, step, report);
   account_input(job, step, report);

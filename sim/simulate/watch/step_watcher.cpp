@@ -36,7 +36,8 @@ StepWatcher::StepWatcher(const plan::StepPlan& plan, const lower::Lowered& lower
     watched.role = &role;
     watched.ranks = role.on_gpu() ? rank_class.ranks : 0;
     ranks_ += watched.ranks;
-    if (followed.breakdowns && role.on_gpu()) {
+    if (followed.breakdowns && role.on_gpu() &&
+        followed.only.value_or(watched_.size() - 1) == watched_.size() - 1) {
       if (followed.waiting) watched.waiting = std::make_unique<Waiting>();
       watched.accountant.emplace(indices_.try_emplace(&role, role.program).first->second, window_,
                                  watched.waiting.get());

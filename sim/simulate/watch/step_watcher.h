@@ -23,6 +23,7 @@ namespace trainyard::simulate {
 // What is followed of a step beside its window; each needs the one before.
 struct Followed {
   bool breakdowns = false, loads = false, waiting = false;
+  std::optional<std::size_t> only{};  // of one class, into Lowered::classes; nothing: of all
 };
 
 class StepWatcher final : public engine::Observer {
