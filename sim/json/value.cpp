@@ -348,35 +348,45 @@ std::string escape_pointer(std::string_view key) {
   return out;
 }
 
+namespace {
+
+// The token of a pointer that begins behind `at`, behind which it stands then. Keeps the memory of
+// `token`.
+void next_token(std::string_view pointer, std::size_t& at, std::string& token) {
+  token.clear();
+  if (pointer[at] == '/') ++at;
+  for (; at < pointer.size() && pointer[at] != '/'; ++at) {
+    const bool escaped = pointer[at] == '~' && at + 1 < pointer.size() &&
+                         (pointer[at + 1] == '0' || pointer[at + 1] == '1');
+    if (escaped) ++at;
+    token += !escaped ? pointer[at] : pointer[at] == '0' ? '~' : '/';
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> split_pointer(std::string_view pointer) {
   std::vector<std::string> tokens;
-  for (std::size_t i = 0; i < pointer.size(); ++i) {
-    if (pointer[i] == '/') {
-      tokens.emplace_back();
-    } else if (pointer[i] == '~' && i + 1 < pointer.size() &&
-               (pointer[i + 1] == '0' || pointer[i + 1] == '1')) {
-      tokens.back() += pointer[++i] == '0' ? '~' : '/';
-    } else {
-      if (tokens.empty()) tokens.emplace_back();
-      tokens.back() += pointer[i];
-    }
-  }
+  for (std::size_t at = 0; at < pointer.size();)
+    next_token(pointer, at, tokens.emplace_back());
   return tokens;
 }
 
 const Value* find(const Value& root, std::string_view pointer) {
-  const Value* at = &root;
-  for (const std::string& token : split_pointer(pointer)) {
-    if (at->is(Kind::array)) {
+  const Value* value = &root;
+  std::string token;
+  for (std::size_t at = 0; at < pointer.size();) {
+    next_token(pointer, at, token);
+    if (value->is(Kind::array)) {
       const std::optional<std::size_t> i = find_index(token);
-      if (!i || *i >= at->items.size()) return nullptr;
-      at = &at->items[*i];
+      if (!i || *i >= value->items.size()) return nullptr;
+      value = &value->items[*i];
     } else {
-      at = at->find(token);
-      if (at == nullptr) return nullptr;
+      value = value->find(token);
+      if (value == nullptr) return nullptr;
     }
   }
-  return at;
+  return value;
 }
 
 bool set(Value& root, std::string_view pointer, Value value) {

@@ -33,12 +33,17 @@ std::vector<std::string> rank_order_names() {
   return names;
 }
 
-std::array<Choice<recipe::RankOrder>, 30> rank_orders() {
+using RankOrders = std::array<Choice<recipe::RankOrder>, 30>;
+
+const RankOrders& rank_orders() {
   static const std::vector<std::string> names = rank_order_names();
-  std::array<Choice<recipe::RankOrder>, 30> orders;
-  for (std::size_t i = 0; i < orders.size(); ++i)
-    orders[i] = {names[i], *recipe::parse_rank_order(names[i])};
-  return orders;
+  static const RankOrders all = [] {
+    RankOrders orders;
+    for (std::size_t i = 0; i < orders.size(); ++i)
+      orders[i] = {names[i], *recipe::parse_rank_order(names[i])};
+    return orders;
+  }();
+  return all;
 }
 
 }  // namespace
