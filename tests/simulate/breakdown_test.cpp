@@ -87,6 +87,21 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   CHECK(part(pipeline.breakdown, TimeCategory::exposed_dp) == Duration(0));
 }
 
+// The first transfer of a layer gathers activations and stands behind that of the parameters.
+TEST_CASE("ranks that are all alike wait for no rank, whatever their transfers wait for") {
+  Job sharded = job(2, 4, 1);
+  sharded.network = llama(4, 4096, 32, 8, 14336, 128256);
+  sharded.plan.tensor_parallel.sequence = true;
+  sharded.plan.data_parallel.kind = "zero3";
+  sharded.cluster = toy::cluster(2, 4);
+  sharded.cluster.server.nic_bandwidth = BytesPerSecond(5e9);
+  const auto step = simulate_step(sharded);
+  CHECK(step->lowered.classes.size() == 1);
+  const StepReport report = summarize(sharded, *step);
+  CHECK(part(report.breakdown, TimeCategory::exposed_dp) > Duration(0));
+  CHECK(part(report.breakdown, TimeCategory::bubble) == Duration(0));
+}
+
 // What is hidden and what is exposed of the all-reduces is all there is of them.
 TEST_CASE("without overlap the whole all-reduce is exposed") {
   Job slow = job(1, 4, 1);

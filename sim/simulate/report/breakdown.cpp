@@ -52,6 +52,28 @@ unsigned waited_for(unsigned waits) {
   return waits & ~stream_bit(StreamKind::compute);
 }
 
+// The same of the ops of a block, in their order: a transfer that an op waits for may itself have
+// waited for another, as a gather of activations does for that of the parameters behind it.
+class WaitedFor {
+ public:
+  unsigned next(const engine::Op& op) {
+    unsigned waited = waited_for(op.waits);
+    for (unsigned waits = waited; waits != 0; waits &= waits - 1)
+      waited |= before_[static_cast<std::size_t>(std::countr_zero(waits))];
+    if (op.stream != static_cast<std::uint8_t>(StreamKind::compute)) {
+      before_[op.stream] |= waited;
+      return waited;
+    }
+    // What it waited for is over when it ends.
+    for (unsigned waits = op.waits; waits != 0; waits &= waits - 1)
+      before_[static_cast<std::size_t>(std::countr_zero(waits))] = 0;
+    return waited;
+  }
+
+ private:
+  std::array<unsigned, engine::kMaxStreams> before_{};  // by stream, of its ops so far
+};
+
 }  // namespace
 
 StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
@@ -59,12 +81,13 @@ StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
   std::vector<std::uint32_t> begins;
   for (const engine::Block& block : program.blocks) {
     begins.push_back(static_cast<std::uint32_t>(ops_.size()));
+    WaitedFor waited;
     for (const engine::Op& op : block.ops) {
       const auto group = static_cast<OpGroup>(op.group);
       const bool computes = op.kind == OpKind::compute;
       busy_ |= 1U << op.stream;
       ops_.push_back(
-          {.waited = waited_for(op.waits) & all,
+          {.waited = waited.next(op) & all,
            .waits = op.waits,
            .stream = op.stream,
            .group = op.group,
