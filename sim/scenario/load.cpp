@@ -92,6 +92,27 @@ std::vector<Diagnostic> add_variant(const std::vector<Diagnostic>& base, Loaded&
   return own;
 }
 
+// What was set is written before a variant changes the file.
+void warn_of_lost_sets(const std::vector<std::string>& sets, const Value& document,
+                       const Value& patch, const std::string& variant, std::size_t index,
+                       std::vector<Diagnostic>& warnings) {
+  for (const std::string& set : sets) {
+    const std::string pointer = pointer_of_set(set);
+    const Value* kept = json::find(patch, pointer);
+    const Value* given = json::find(document, pointer);
+    if (kept == nullptr || (given != nullptr && json::same(*kept, *given))) continue;
+    Diagnostic& lost = warnings.emplace_back();
+    lost.severity = Severity::warning;
+    lost.at = kept->at.position();
+    lost.pointer = pointer;
+    lost.message = fmt::format("in variant \"{}\": it sets this to {}, not --set {}", variant,
+                               json::to_text(*kept, -1), set);
+    lost.hint =
+        fmt::format("variants come after --set; --set variants.{}.with.{} reaches it", index,
+                    set.starts_with('/') ? pointer.substr(1) + set.substr(set.find('=')) : set);
+  }
+}
+
 // Each takes about a millisecond to read and its step to simulate, and the results of all of them
 // are held together.
 constexpr std::size_t kMostVariants = std::size_t{1} << 14;
@@ -163,6 +184,7 @@ ScenarioSet load_scenario(const std::string& path, const std::vector<std::string
     const std::vector<Diagnostic> unknown = add_variant(base.diagnostics, loaded, section.name);
     const std::vector<Diagnostic>& own = is_one ? loaded.scenario.warnings : unknown;
     all.insert(all.end(), own.begin(), own.end());
+    warn_of_lost_sets(sets, document, *patch, section.name, i, loaded.scenario.warnings);
     loaded.scenario.variant = section.name;
     loaded.scenario.label = section.label.empty() ? section.name : section.label;
     loaded.scenario.file = path;

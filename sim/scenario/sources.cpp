@@ -361,6 +361,13 @@ Value with_bases(Value document, const std::string& root, std::vector<Diagnostic
   return BaseReader(root, diagnostics).complete(std::move(document));
 }
 
+std::string pointer_of_set(const std::string& set) {
+  std::string pointer = set.substr(0, set.find('='));
+  if (pointer.starts_with('/')) return pointer;
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  return "/" + pointer;
+}
+
 void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics) {
   const json::Place at = json::place_of("--set " + set);
   const std::size_t split = set.find('=');
@@ -368,11 +375,7 @@ void apply_set(Value& scenario, const std::string& set, std::vector<Diagnostic>&
     error(diagnostics, at, "", "expected KEY=VALUE, e.g. parallelism.tp=8");
     return;
   }
-  std::string pointer = set.substr(0, split);
-  if (pointer[0] != '/') {
-    std::replace(pointer.begin(), pointer.end(), '.', '/');
-    pointer.insert(pointer.begin(), '/');
-  }
+  const std::string pointer = pointer_of_set(set);
   if (json::split_pointer(pointer).front() == "extends") {
     error(diagnostics, at, "/extends", "bases are read before --set changes anything",
           "write a file that extends this one and them");

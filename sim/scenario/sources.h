@@ -47,6 +47,8 @@ json::Value with_bases(json::Value document, const std::string& root,
 // Writes gpu and node given as names in the form {"preset": name}, so that patches merge into them.
 void spell_out_names(json::Value& scenario);
 
+// Where a "KEY=VALUE" writes: a JSON pointer. Requires: it has a key.
+std::string pointer_of_set(const std::string& set);
 // Applies one "KEY=VALUE".
 void apply_set(json::Value& scenario, const std::string& set, std::vector<Diagnostic>& diagnostics);
 

@@ -52,6 +52,26 @@ TEST_CASE("a variant of a name alone is the scenario itself") {
   CHECK(test::warnings(set.variants[0]) == test::warnings(set.base));
 }
 
+TEST_CASE("what a variant sets otherwise after --set is warned of, with what reaches it") {
+  test::Folder folder("variants");
+  const std::string path = folder.write("s.json", written());
+  const ScenarioSet set = load_scenario(path, {"training.micro_batch=4"}, {.variant = "a"});
+  CHECK(set.variants[0].recipe.micro_batch.size == 2);
+  CHECK(test::warnings(set.variants[0])
+            .find("/training/micro_batch: in variant \"a\": it sets this to 2, not --set "
+                  "training.micro_batch=4") != std::string::npos);
+  const ScenarioSet reached =
+      load_scenario(path, {"variants.0.with.training.micro_batch=4"}, {.variant = "a"});
+  CHECK(reached.variants[0].recipe.micro_batch.size == 4);
+  CHECK(test::warnings(reached.variants[0]).find("--set") == std::string::npos);
+  // The same value, and a variant that leaves it alone.
+  for (const auto& [value, variant] : {std::pair("2", "a"), std::pair("4", "b")})
+    CHECK(test::warnings(load_scenario(path, {std::string("training.micro_batch=") + value},
+                                       {.variant = variant})
+                             .variants[0])
+              .find("not --set") == std::string::npos);
+}
+
 TEST_CASE("one variant is judged alone") {
   test::Folder folder("variants");
   const std::string path = folder.write("s.json", written());
