@@ -97,14 +97,14 @@ Json timeline_json(const simulate::Timeline& timeline, std::size_t cap) {
           {"columns", base64(deflate_raw(pack(timeline, selection)))}};
 }
 
-template <class Category>
-Json words(std::size_t count) {
+// `title`: of a category.
+template <class Category, class Title>
+Json words(std::size_t count, const Title& title) {
   Json list = Json::array();
   for (std::size_t i = 0; i < count; ++i) {
     const auto category = static_cast<Category>(i);
     Json entry = {{"name", name(category)}};
-    if constexpr (!std::is_same_v<Category, simulate::SliceKind>)
-      entry["title"] = simulate::title(category);
+    if constexpr (!std::is_same_v<Category, simulate::SliceKind>) entry["title"] = title(category);
     if constexpr (std::is_same_v<Category, simulate::TimeCategory>)
       entry["meaning"] = meaning(category);
     list.push_back(std::move(entry));
@@ -131,16 +131,25 @@ std::string device_of(std::span<const simulate::StepReport> reports) {
 std::string page_json(std::string_view title, std::span<const ReportVariant> variants,
                       std::span<const simulate::StepReport> reports, std::size_t baseline,
                       const HtmlOptions& options) {
-  Json page = {{"title", title},
-               {"baseline", baseline},
-               {"fastest_first", simulate::fastest_first(reports)},
-               {"compares_tokens", simulate::compares_tokens(reports)},
-               {"device", device_of(reports)},
-               {"command", options.command},
-               {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories)},
-               {"memory_categories", words<plan::MemoryKind>(plan::kMemoryKinds)},
-               {"slice_kinds", words<simulate::SliceKind>(simulate::kSliceKinds)},
-               {"variants", Json::array()}};
+  const auto most_stages =
+      std::max_element(reports.begin(), reports.end(),
+                       [](const auto& a, const auto& b) { return a.pipeline < b.pipeline; });
+  const auto title_of_time = [&](simulate::TimeCategory category) {
+    return most_stages == reports.end() ? simulate::title(category)
+                                        : simulate::title(category, *most_stages);
+  };
+  const auto title_of_memory = [](plan::MemoryKind kind) { return simulate::title(kind); };
+  Json page = {
+      {"title", title},
+      {"baseline", baseline},
+      {"fastest_first", simulate::fastest_first(reports)},
+      {"compares_tokens", simulate::compares_tokens(reports)},
+      {"device", device_of(reports)},
+      {"command", options.command},
+      {"time_categories", words<simulate::TimeCategory>(simulate::kTimeCategories, title_of_time)},
+      {"memory_categories", words<plan::MemoryKind>(plan::kMemoryKinds, title_of_memory)},
+      {"slice_kinds", words<simulate::SliceKind>(simulate::kSliceKinds, nullptr)},
+      {"variants", Json::array()}};
   const std::vector<std::size_t> room = shares(variants, options.slice_cap);
   for (std::size_t i = 0; i < variants.size(); ++i)
     page["variants"].push_back({{"sentence", describe(variants[i].report)},

@@ -278,7 +278,7 @@ std::string breakdown_rows(const StepReport& report, const Painter& paint) {
     const double share = simulate::seconds(report.breakdown[i]) / step;
     const std::string bar = paint.bar(share, 30);
     text += fmt::format(
-        "  {} {}{} {} {}\n", fit(simulate::title(category), 26), paint.of(category, bar),
+        "  {} {}{} {} {}\n", fit(simulate::title(category, report), 26), paint.of(category, bar),
         std::string(30 - std::min<std::size_t>(30, width(bar)), ' '),
         right(simulate::percent_text(share), 8), right(to_text(report.breakdown[i]), 9));
   }

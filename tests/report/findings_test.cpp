@@ -57,6 +57,24 @@ TEST_CASE("ranks that are slower than those of their stage are found, and what t
   CHECK(findings(report).empty());
 }
 
+TEST_CASE("a bubble names the stage that computes longest, and is none without a pipeline") {
+  StepReport report;
+  report.simulated_step = to_duration(Seconds(10.0));
+  report.breakdown[static_cast<std::size_t>(TimeCategory::bubble)] = to_duration(Seconds(1.0));
+  CHECK(findings(report).front().text.find("Waiting for other ranks: 10.0 %") == 0);
+  report.pipeline = report.stages = 3;
+  for (int stage = 0; stage < 3; ++stage) {
+    report.ranks.push_back({.rank = stage, .stage = stage});
+    report.ranks.back().breakdown[static_cast<std::size_t>(TimeCategory::compute)] =
+        to_duration(Seconds(stage == 2 ? 6.0 : 5.0));
+  }
+  const std::string text = findings(report).front().text;
+  CHECK(text.find("Pipeline bubble: 10.0 %") == 0);
+  CHECK(text.find("stage 2 computes 20.0 % longer than the middle one") != std::string::npos);
+  report.ranks.pop_back();
+  CHECK(findings(report).front().text.find("longer") == std::string::npos);
+}
+
 TEST_CASE("a step is described with the length of its documents where that is less") {
   StepReport report;
   report.global_batch = 64, report.sequence_length = 8192;

@@ -31,6 +31,11 @@ std::string_view title(TimeCategory category) {
   return "?";
 }
 
+std::string_view title(TimeCategory category, const StepReport& report) {
+  const bool waits = category == TimeCategory::bubble && report.pipeline == 1;
+  return waits ? "Waiting for other ranks" : title(category);
+}
+
 std::string_view meaning(TimeCategory category) {
   switch (category) {
     case TimeCategory::compute: return "kernels of the forward and backward pass run";
@@ -161,6 +166,33 @@ double ideal_bubble(const StepReport& report) {
 
 namespace {
 
+Duration computes(const StepReport::RankBreakdown& ranks) {
+  return ranks.breakdown[static_cast<std::size_t>(TimeCategory::compute)];
+}
+
+// "; stage 7 computes 12.4 % longer than the middle one"; nothing where stages hardly differ.
+std::string describe_uneven_stages(const StepReport& report) {
+  struct OfStage {
+    Duration computes{};
+    int stage = 0;
+  };
+  std::vector<OfStage> stages;
+  for (const StepReport::RankBreakdown& ranks : report.ranks) {
+    const auto stage = static_cast<std::size_t>(ranks.stage);
+    if (stages.size() <= stage) stages.resize(stage + 1);
+    OfStage& own = stages[stage];
+    own = {std::max(own.computes, computes(ranks)), ranks.stage};
+  }
+  if (stages.empty()) return "";
+  std::stable_sort(stages.begin(), stages.end(),
+                   [](const OfStage& a, const OfStage& b) { return a.computes < b.computes; });
+  const double middle = seconds(stages[(stages.size() - 1) / 2].computes);
+  const double longer = middle > 0 ? seconds(stages.back().computes) / middle - 1 : 0;
+  if (longer < 0.03) return "";
+  return fmt::format("; stage {} computes {} longer than the middle one", stages.back().stage,
+                     percent_text(longer));
+}
+
 // What the numbers of this report add to the meaning of a category.
 std::string detail(const StepReport& report, TimeCategory category) {
   if (category == TimeCategory::bubble && report.stages > 1) {
@@ -168,6 +200,7 @@ std::string detail(const StepReport& report, TimeCategory category) {
         fmt::format("; {} stages share {} micro-batches", report.stages, report.microbatches);
     if (const double ideal = ideal_bubble(report); ideal > 0)
       text += fmt::format(" (equal passes would idle {} of the ideal time)", percent_text(ideal));
+    text += describe_uneven_stages(report);
     if (report.input && !report.input->keeps_up())
       text += "; the first stage waits for input" + describe(*report.input);
     return text;
@@ -194,10 +227,6 @@ struct SlowRanks {
   const StepReport::RankBreakdown* of = nullptr;
   Duration late{};  // by which their kernels take longer than those of the stage's middle rank
 };
-
-Duration computes(const StepReport::RankBreakdown& ranks) {
-  return ranks.breakdown[static_cast<std::size_t>(TimeCategory::compute)];
-}
 
 // Of the stage where they are slower than the others by most.
 SlowRanks slow_ranks(const StepReport& report) {
@@ -250,7 +279,7 @@ std::vector<Finding> findings(const StepReport& report, std::size_t count) {
     if (category == TimeCategory::compute || share < 0.005) continue;
     found.push_back(
         {category, report.breakdown[i], share,
-         fmt::format("{}: {} of the step ({}), {}{}.", title(category), percent_text(share),
+         fmt::format("{}: {} of the step ({}), {}{}.", title(category, report), percent_text(share),
                      to_text(report.breakdown[i]), meaning(category), detail(report, category))});
   }
   const SlowRanks slow = slow_ranks(report);

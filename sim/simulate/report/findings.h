@@ -21,6 +21,8 @@ struct Finding {
 
 // "tensor-parallel communication that computation does not hide": a category as people say it.
 std::string_view title(TimeCategory category);
+// The same of one report: without a pipeline there is no bubble of it.
+std::string_view title(TimeCategory category, const StepReport& report);
 std::string_view meaning(TimeCategory category);
 std::string_view title(plan::MemoryKind category);
 
