@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/commands.h"
 #include "cli/commands/named_gpus.h"
@@ -34,12 +35,21 @@ std::int64_t sequence_of(const Network& network) {
   return is_limited ? std::min(stack->max_positions, kSequence) : kSequence;
 }
 
+// The nearest of 1, 2, 3, 4, 6, 8, 12, ...: what micro-batches divide in many ways.
+std::int64_t round_to_divide(std::int64_t samples) {
+  std::int64_t nearest = 1;
+  for (std::int64_t power = 1; power < 2 * samples; power *= 2)
+    for (const std::int64_t candidate : {power, power + power / 2})
+      if (std::abs(candidate - samples) < std::abs(nearest - samples)) nearest = candidate;
+  return nearest;
+}
+
 // At least one sample of every GPU, and as many of each.
 std::int64_t batch_of(const Network& network, std::int64_t sequence, int gpus) {
   const std::int64_t wanted = reads_tokens(network)               ? kBatchTokens / sequence
                               : network.is<models::Recommender>() ? kSamples
                                                                   : kImagesOfGpu * gpus;
-  return std::max<std::int64_t>(1, (wanted + gpus - 1) / gpus) * gpus;
+  return round_to_divide((wanted + gpus - 1) / gpus) * gpus;
 }
 
 Value model_of(const NewOptions& options) {
@@ -89,7 +99,28 @@ std::string name_of(const NewOptions& options) {
   }
   std::string gpus = options.gpus;
   gpus.erase(std::remove(gpus.begin(), gpus.end(), ' '), gpus.end());
+  std::replace(gpus.begin(), gpus.end(), '*', 'x');
   return name + "-" + gpus;
+}
+
+// What no plan could be made of, whichever words the scenario has for it.
+void refuse_what_cannot_be(const NewOptions& options, const Network& network,
+                           const NamedGpus& gpus) {
+  if (options.sequence_length > 0 && !reads_tokens(network))
+    throw UsageError(
+        fmt::format("--sequence-length means nothing to {}, which reads no tokens", options.model));
+  if (options.global_batch % gpus.count != 0)
+    throw UsageError(fmt::format(
+        "--global-batch {} is no multiple of the {} GPUs, of which each takes as many samples in "
+        "the first plans that are tried; take {}, or write parallelism.tp into a file of your own",
+        options.global_batch, gpus.count, (options.global_batch / gpus.count + 1) * gpus.count));
+  const models::Transformer* stack = stack_of(network);
+  if (stack != nullptr && stack->latent.used() &&
+      !search::runs_flash_attention(capability_of_preset(gpus.gpu)))
+    throw UsageError(fmt::format(
+        "{} has latent attention, which only fused kernels run, and those run on GPUs of compute "
+        "capability 8.0 and later: {} is older",
+        options.model.empty() ? "the network" : options.model, gpus.gpu));
 }
 
 [[noreturn]] void refuse_bad_words(const NewOptions& options) {
@@ -124,6 +155,7 @@ ExitCode new_scenario(const NewOptions& options, const Context& context) {
   document.set("model", model_of(options));
   document.set("cluster", gpus.cluster);
   const Network network = scenario::network_of(document, load);
+  refuse_what_cannot_be(options, network, gpus);
   document.set("training", training_of(options, network, gpus));
   say_assumed(document, scenario::scenario_of(document, load));
   const scenario::Scenario start = scenario::scenario_of(document, load);

@@ -24,7 +24,7 @@ struct Degrees {
   int tensor = 1, pipeline = 1, data = 1, expert = 1;
 };
 
-std::vector<int> divisors(int number) {
+std::vector<int> divisors(std::int64_t number) {
   std::vector<int> found;
   for (int i = 1; i <= number; ++i)
     if (number % i == 0) found.push_back(i);
@@ -151,8 +151,9 @@ class PlanSearch {
   }
 
   void enlarge_micro_batch() {
-    const std::int64_t size = start_.recipe.micro_batch.size;
-    for (std::int64_t larger = 2 * size;; larger *= 2) {
+    const auto replicas = json::find_integer(*json::find(best_->patch, "/parallelism/dp"));
+    for (const std::int64_t larger : divisors(start_.recipe.global_batch / replicas.value())) {
+      if (larger <= start_.recipe.micro_batch.size) continue;
       Value patch = best_->patch;
       json::set(patch, "/training/micro_batch", Value::of(larger));
       const std::optional<PlanTrial> trial = simulate(patch);

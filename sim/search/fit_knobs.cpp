@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "models/transformer/networks.h"
@@ -122,6 +123,9 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
   if (replicas == 1) return {};
   const DataParallelStrategy own = plan::strategy_of(scenario.plan, scenario.recipe);
   const int in_server = fewest_gpus_in_use(scenario.cluster) / scenario.plan.degrees.tensor;
+  std::set<std::string_view> keys;  // that some strategy accepts
+  for (const plan::StrategyEntry& entry : plan::data_parallel_strategies())
+    keys.insert(entry.accepts.begin(), entry.accepts.end());
   std::vector<Edits> changes;
   for (const plan::StrategyEntry& entry : plan::data_parallel_strategies()) {
     const auto accepts = [&](std::string_view key) {
@@ -139,11 +143,9 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
         {fmt::format("{}/kind", kDataParallel), Value::of(entry.name), "data parallelism"});
     if (grouped)
       edits.push_back({fmt::format("{}/shard_size", kDataParallel), Value::of(in_server)});
-    for (const plan::StrategyEntry& other : plan::data_parallel_strategies()) {
-      for (const std::string_view key : other.accepts) {
-        const std::string pointer = fmt::format("{}/{}", kDataParallel, key);
-        if (!accepts(key) && says(scenario, pointer)) edits.push_back({pointer, Value::null()});
-      }
+    for (const std::string_view key : keys) {
+      const std::string pointer = fmt::format("{}/{}", kDataParallel, key);
+      if (!accepts(key) && says(scenario, pointer)) edits.push_back({pointer, Value::null()});
     }
   }
   return changes;

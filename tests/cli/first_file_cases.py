@@ -112,6 +112,16 @@ def writes_scenarios_that_run(folder):
 
 
 @case
+def batches_can_be_divided(folder):
+    """new takes a batch of which a GPU's share has many divisors, and all of them as micro-batches"""
+    for count in (3, 5, 6, 7):
+        scenario, result = new(folder, "--model", "bert-large", "--gpus", f"{count}xh100")
+        share = scenario["training"]["global_batch"] // count
+        require(share in (256, 384, 512, 768), f"{share} samples of each of {count} GPUs")
+        require(scenario["training"]["micro_batch"] > 8, f"micro-batch on {count} GPUs")
+
+
+@case
 def puts_all_cards_in_one_box(folder):
     """new puts GPUs of a server without NICs into one server, as many as are asked for"""
     for count in (3, 4, 8):
@@ -142,6 +152,9 @@ def refuses_what_cannot_be_written(folder):
             (["--model", "llama3-8b", "--gpus", "12xh100"], 2, "take 8 or 16"),
             (["--model", "llama3-8b", "--gpus", "32x4090"], 2, "take 16 or fewer"),
             (["--gpus", "8xh100"], 2, "which network?"),
+            (["--model", "llama3-8b", "--gpus", "8xh100", "--global-batch", "13"], 2, "take 16"),
+            (["--model", "resnet50", "--gpus", "8xh100", "--sequence-length", "512"], 2, "reads no tokens"),
+            (["--model", "deepseek-v3", "--gpus", "16xv100-sxm2-32gb"], 2, "capability 8.0 and later"),
             (["--model", "llama3-8b", "--hf", "x", "--gpus", "8xh100"], 2, "two networks"),
             (["--model", "llama3-8c", "--gpus", "8xh100"], 3, "llama3-8b"),
             (["--hf", "no.json", "--gpus", "8xh100"], 3, "no.json"),
