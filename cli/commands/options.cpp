@@ -30,7 +30,9 @@ CLI::Option* add_word(CLI::App& app, const std::string& names, std::string& valu
 
 // May be given several times, one value each: `--set a=1 file.json` does not swallow the file.
 void add_sets(CLI::App& app, std::vector<std::string>& sets) {
-  app.add_option("--set", sets, "Change a value, before a variant does: training.micro_batch=4 or /training/micro_batch=4")
+  app.add_option("--set", sets,
+                 "Change a value, before a variant does: training.micro_batch=4 or "
+                 "/training/micro_batch=4")
       ->type_name("KEY=VALUE")
       ->check(
           [](const std::string& word) {

@@ -3,7 +3,8 @@
 //   Degrees of tensor and pipeline parallelism in the order of their product, each with the ways of
 //   dividing replicas, without recomputation and then with it, until a product fits without; one
 //   product more, as it may be faster. The fastest that fits then takes larger micro-batches, each
-//   divisor of a replica's batch, while that is faster. Where none fits, ways to fit (ways_to_fit.h) go on from what comes closest.
+//   divisor of a replica's batch, while that is faster. Where none fits, ways to fit
+//   (ways_to_fit.h) go on from what comes closest.
 //   Deterministic: the limits are numbers of simulations and of events.
 #pragma once
 

@@ -13,8 +13,8 @@ namespace trainyard::simulate {
 // Everything but the names that only a scenario knows (name, label, description, warnings).
 StepReport summarize(const Job& job, const Step& step);
 
-// The part of a summary that says where a step stands among others: how long it takes, what share of
-// the peak it reaches, the peak of its memory, and where the time of the slowest rank goes.
+// The part of a summary that says where a step stands among others: how long it takes, what share
+// of the peak it reaches, the peak of its memory, and where the time of the slowest rank goes.
 StepReport standing(const Job& job, const Step& step);
 
 // The part of that which says only whether it finishes and fits, how long it takes, and the
