@@ -6,6 +6,7 @@
 #include <set>
 
 #include "sim/base/check.h"
+#include "sim/base/ends_first.h"
 
 namespace trainyard::report {
 
@@ -20,7 +21,8 @@ struct RankSize {
   std::size_t slices = 0;
 };
 
-// Ranks in the order in which they are given room: the first of each stage, the second of each, ...
+// Ranks in the order in which they are given room: the first of each stage, the second of each,
+// ...; of the stages those at the ends of the pipeline first, which differ most.
 std::vector<RankSize> by_importance(const Timeline& timeline) {
   std::map<int, RankSize> sizes;
   for (const Lane& lane : timeline.lanes) {
@@ -29,14 +31,24 @@ std::vector<RankSize> by_importance(const Timeline& timeline) {
     size.stage = lane.stage;
     size.slices += lane.slices.size();
   }
+  std::map<int, std::size_t> place;  // by stage
+  for (const auto& [rank, size] : sizes)
+    place.emplace(size.stage, 0);
+  std::vector<std::size_t*> places;
+  for (auto& [stage, at] : place)
+    places.push_back(&at);
+  std::size_t next = 0;
+  for (const std::size_t at : ends_first(places.size()))
+    *places[at] = next++;
   std::map<int, int> seen;
   std::vector<RankSize> ordered;
   for (auto& [rank, size] : sizes) {
     size.nth_of_stage = seen[size.stage]++;
     ordered.push_back(size);
   }
-  std::stable_sort(ordered.begin(), ordered.end(), [](const RankSize& a, const RankSize& b) {
-    return std::pair(a.nth_of_stage, a.stage) < std::pair(b.nth_of_stage, b.stage);
+  std::stable_sort(ordered.begin(), ordered.end(), [&](const RankSize& a, const RankSize& b) {
+    return std::pair(a.nth_of_stage, place.at(a.stage)) <
+           std::pair(b.nth_of_stage, place.at(b.stage));
   });
   return ordered;
 }

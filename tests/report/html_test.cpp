@@ -115,6 +115,14 @@ TEST_CASE("the page names the stages of which no rank is shown") {
   CHECK(left_out(10) == Json({1, 2, 3}));
 }
 
+TEST_CASE("where not all stages have room, the first and the last have it") {
+  const Timeline timeline = fixture::make({"t", "1f1b", 4, 8, 1, 2, false, 1 << 20}).timeline;
+  std::size_t of_ends = 0;
+  for (const Lane& lane : timeline.lanes)
+    if (lane.stage == 0 || lane.stage == 3) of_ends += lane.slices.size();
+  CHECK(select(timeline, of_ends).ranks == std::vector<int>{0, 6});
+}
+
 TEST_CASE("the first rank of each stage goes before the second of any") {
   Timeline timeline;
   timeline.names = {"k"};

@@ -3,21 +3,27 @@
 #include <algorithm>
 #include <map>
 
+#include "sim/base/ends_first.h"
+
 namespace trainyard::simulate {
 namespace {
 
 // At most `limit`.
 std::vector<std::size_t> in_turn(const lower::Lowered& lowered, int limit) {
-  std::map<int, std::vector<std::size_t>> by_role;
+  std::map<int, std::vector<std::size_t>> of_role;
   for (std::size_t c = 0; c < lowered.classes.size(); ++c)
-    by_role[lowered.classes[c].role].push_back(c);
+    of_role[lowered.classes[c].role].push_back(c);
+  std::vector<const std::vector<std::size_t>*> in_order, by_role;
+  for (const auto& [role, classes] : of_role)
+    in_order.push_back(&classes);
+  for (const std::size_t at : ends_first(in_order.size()))
+    by_role.push_back(in_order[at]);
   std::vector<std::size_t> chosen;
   for (std::size_t turn = 0; static_cast<int>(chosen.size()) < limit; ++turn) {
     const std::size_t before = chosen.size();
-    for (const auto& [role, classes] : by_role) {
-      if (turn < classes.size() && static_cast<int>(chosen.size()) < limit)
-        chosen.push_back(classes[turn]);
-    }
+    for (const std::vector<std::size_t>* classes : by_role)
+      if (turn < classes->size() && static_cast<int>(chosen.size()) < limit)
+        chosen.push_back((*classes)[turn]);
     if (chosen.size() == before) break;
   }
   return chosen;

@@ -24,7 +24,8 @@ struct ShownClasses {
   std::uint64_t ops_left_out = 0;     // of these
 };
 
-// The first class of every role, then the others in turn. `cast`: of the classes' roles.
+// The first class of every role, those of the first and last stage before those between, then the
+// others in turn. `cast`: of the classes' roles.
 ShownClasses shown_classes(const lower::Lowered& lowered, const plan::Cast& cast,
                            const TimelineLimits& limits);
 
