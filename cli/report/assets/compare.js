@@ -24,9 +24,26 @@ function settingsDifferences() {
   const differing = pointers.filter((p) => new Set(values.map((m) => m.get(p))).size > 1);
   if (!differing.length) return null;
   const base = values[page.baseline];
-  return table("Settings that differ", ["Setting", ...variants.map((v) => v.label)], differing.map((p) =>
-      [el("code", {}, p), ...values.map((m) => el("code", {class: m.get(p) === base.get(p) ? "quiet" : "changed"},
-                                                  m.get(p) ?? "not set"))]), {left: 99, className: "settings"});
+  const cell = (m, p) => el("code", {class: m.get(p) === base.get(p) ? "quiet" : "changed"}, m.get(p) ?? "not set");
+  const caption = "Settings that differ";
+  // The longer list goes down the page.
+  if (variants.length > Math.max(4, differing.length))
+    return table(caption, ["Variant", ...differing.map((p) => el("code", {}, p.replaceAll("/", "/\u200b")))],
+                 variants.map((v, i) => [v.label, ...differing.map((p) => cell(values[i], p))]),
+                 {left: 99, className: "settings"});
+  return table(caption, ["Setting", ...variants.map((v) => v.label)],
+               differing.map((p) => [el("code", {}, p), ...values.map((m) => cell(m, p))]),
+               {left: 99, className: "settings"});
+}
+
+// Lines of all variants, each once, with the variants that have it unless all do.
+function linesOf(linesOfVariant) {
+  const labels = new Map();
+  for (const v of variants)
+    for (const line of linesOfVariant(v))
+      labels.set(line, [...(labels.get(line) || []), v.label]);
+  return [...labels].map(([line, own]) =>
+      el("li", {}, own.length < variants.length ? el("b", {}, own.join(", ") + ": ") : null, line));
 }
 
 function drawComparison() {
@@ -40,11 +57,9 @@ function drawComparison() {
 }
 
 function drawReproduce() {
-  const warnings = variants.flatMap((v) => v.report.warnings.map((w) =>
-      el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null, w)));
-  const assumed = variants.flatMap((v) => (v.report.assumed || []).map((a) =>
-      el("li", {}, variants.length > 1 ? el("b", {}, v.label + ": ") : null,
-         el("code", {}, a.pointer.slice(1).replaceAll("/", ".")), ` = ${a.value} (${a.why})`)));
+  const warnings = linesOf((v) => v.report.warnings);
+  const assumed = linesOf((v) => (v.report.assumed || []).map(
+      (a) => `${a.pointer.slice(1).replaceAll("/", ".")} = ${a.value} (${a.why})`));
   const resolved = variants.filter((v) => v.settings.length);
   const decided = variants.filter((v) => v.report.software && v.report.software.habits.length);
   section("reproduce", "Reproduce",

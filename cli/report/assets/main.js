@@ -1,10 +1,10 @@
 // Puts the page together.
 
 // Whose work is nowhere on the page.
-function leftOutStages(v) {
+function leftOutStages(v, names) {
   const t = v.timeline, shown = new Set(v.lanes.map((l) => l.rank)).size;
   if (shown === t.ranks_simulated) return "";
-  const who = variants.length > 1 ? `${v.label}: ` : "", stages = t.stages_left_out;
+  const who = names ? `${v.label}: ` : "", stages = t.stages_left_out;
   const which = stages.length ? `, all of the pipeline's ${stages.length > 1 ? "stages" : "stage"} ${stages.join(", ")} among them` : "";
   return `${who}${plural(t.ranks_simulated - shown, "simulated rank")} left out${which}. `;
 }
@@ -19,10 +19,14 @@ function leftOutNote() {
   });
   if (notes.every((note) => !note)) return null;
   const same = new Set(notes).size === 1;
+  const rest = "Ranks that were not simulated do the same work as one that was.";
+  if (!same && variants.length > 3)
+    return folded("What of each variant is shown", el("ul", {}, variants.map((v, i) => notes[i] &&
+        el("li", {}, `${v.label}: ${notes[i]}. `, leftOutStages(v, false)))), el("p", {class: "quiet"}, rest));
   const text = same ? (variants.length > 1 ? "Of each variant " : "") + notes[0] :
       variants.map((v, i) => notes[i] && `${v.label}: ${notes[i]}`).filter(Boolean).join(". ");
-  return el("p", {class: "quiet"}, text, ". ", ...variants.map(leftOutStages),
-            "Ranks that were not simulated do the same work as one that was.");
+  return el("p", {class: "quiet"}, text, ". ", ...variants.map((v) => leftOutStages(v, variants.length > 1)),
+            rest);
 }
 
 // What is drawn, as rows: the blocks of the compute lanes.
