@@ -68,7 +68,9 @@ function drawTimeline() {
   const mostLanes = variants.some((v) => v.lanes.some((l) => !l.kernels));
   section("timeline", variants.length > 1 ? "Timelines" : "Timeline",
       el("p", {class: "lead"}, variants.length > 1 ? "All variants on one time axis. " : "",
-         "One line per rank; a number is the micro-batch of a pass, hatching is idle time."),
+         "One line per rank; a number is the micro-batch of a pass, hatching is idle time.",
+         firstEnd() < Math.max(...variants.map((v) => v.timeline.end_ps)) ?
+             ` It opens on the first ${psText(firstEnd())}; Fit shows all.` : ""),
       el("div", {class: "toolbar"}, el("label", {class: "searchbox"}, el("span", {class: "hide"}, "Search"),
          el("input", {id: "search", type: "search", placeholder: "Search: layer 5, all-reduce, mb 3   ( / )",
                       autocomplete: "off"}), el("span", {id: "matches", role: "status"})),
@@ -87,7 +89,7 @@ function drawTimeline() {
   resizeTimeline();
   listenToMouse();
   listenToKeys();
-  fitView();
+  setView(0, firstEnd() * 1.02);
   new ResizeObserver(resizeTimeline).observe(frame);
   for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"])
     matchMedia(query).addEventListener("change", () => { readTheme(); repaint(); });

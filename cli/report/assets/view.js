@@ -70,6 +70,12 @@ function pan(fraction) {
   setView(timeline.from + shift, timeline.to + shift);
 }
 const fitView = () => setView(0, timeline.end * 1.02);
+// Where the page opens: one variant that takes many times as long as the others would leave them no width.
+function firstEnd() {
+  const ends = variants.map((v) => v.timeline.end_ps).sort((a, b) => a - b);
+  const middle = ends[Math.floor((ends.length - 1) / 2)];
+  return Math.max(...ends.filter((end) => end <= 3 * middle), 1);
+}
 
 function rowAt(y) {
   const at = y + timeline.scroll;
