@@ -93,9 +93,14 @@ ExitCode compare(const CompareOptions& options, const Context& context) {
   for (const simulate::Simulation& simulation : simulations)
     reports.push_back(simulation.report);
   const std::size_t baseline = fitting_baseline(reports, wanted);
-  if (baseline != wanted)
-    console.note(fmt::format("the baseline {} has no step time; compared with {}",
-                             set.variants[wanted].variant, set.variants[baseline].variant));
+  if (baseline != wanted) {
+    const std::string note =
+        fmt::format("the baseline {} has no step time; compared with {}",
+                    set.variants[wanted].variant, set.variants[baseline].variant);
+    console.note(note);
+    reports[baseline].warnings.push_back(note);
+    simulations[baseline].report.warnings.push_back(note);
+  }
   const std::string summary = compare_json(set.base.name, reports, baseline) + "\n";
   std::string text = summary;
   if (options.csv) text = report::compare_csv(reports, baseline);

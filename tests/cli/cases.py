@@ -283,6 +283,14 @@ def compares_with_infeasible(folder):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(scenario, file)
     expect(1, "compare", path)
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["baseline"] = "too-large"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file)
+    variants = json.loads(expect(0, "compare", path, "--json", "-q")[0])["variants"]
+    noted = [v["name"] for v in variants if any("baseline too-large has no step time" in w for w in v["warnings"])]
+    require(len(noted) == 1 and noted != ["too-large"], f"noted by {noted}")
 
 
 @case

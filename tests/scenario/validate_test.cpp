@@ -96,6 +96,17 @@ TEST_CASE("an interleaved schedule of one chunk is told what it is") {
               "parallelism.pipeline.chunks_per_stage=2"}) == "");
 }
 
+TEST_CASE("clipping is told to flush a pipeline that else never does") {
+  const std::string told =
+      "/training/gradient_clipping: pipedream never flushes the pipeline, but each update then "
+      "waits for the norm of all stages' gradients, which does";
+  const std::string pipedream = "parallelism.pipeline.schedule=pipedream";
+  const std::string clips = "training.gradient_clipping=true";
+  CHECK(said({pipedream, clips}) == told);
+  CHECK(said({pipedream}) == "");
+  CHECK(said({clips}) == "");
+}
+
 TEST_CASE("what a network says and does not have is told") {
   CHECK(said({"model.positional=rope", "model.max_positions=4096"}) ==
         "/model/max_positions: means nothing: it has no table of positions");

@@ -205,6 +205,13 @@ void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
     findings.warning("/parallelism/pipeline/schedule",
                      fmt::format("{} of one chunk per stage is 1f1b", pipeline.schedule),
                      "set chunks_per_stage to 2 or more, or the schedule to \"1f1b\"");
+  if (schedule->updates != schedule::Updates::after_all && stages > 1 &&
+      scenario.recipe.gradient_clipping)
+    findings.warning("/training/gradient_clipping",
+                     fmt::format("{} never flushes the pipeline, but each update then waits for "
+                                 "the norm of all stages' gradients, which does",
+                                 pipeline.schedule),
+                     "set it to false");
   const bool fills = !schedule->one_at_a_time && !pipeline.branches;
   if (!schedule->unsupported(shape) && microbatches < stages && fills)
     findings.warning("/parallelism/pp",
