@@ -66,4 +66,8 @@ FAULTS = [
      "two.json"),
     (rules.gallery, {"configs/scenarios/guide/two.json": "{}", "docs/guide/a.md": "![](pictures/two.png)\n"},
      "two.json"),
+    (rules.readme_errors, {"README.md": "\n| vTrain, some | 55 | mean 8.2 %, median 6.8 % |\n",
+                           "docs/validation.md": "| `vtrain-multi-node` | 55 | 8.2 % | 6.7 % | -34.7 % | -1.1 % |\n"},
+     "README.md:2: median 6.8 %"),
+    (rules.readme_errors, {"README.md": "| vTrain | mean 8.2 % |\n"}, "README.md:1: mean 8.2 %"),
 ]

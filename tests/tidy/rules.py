@@ -354,5 +354,26 @@ def gallery(files):
             yield f"{path}: no line in docs/guide/pictures.txt, or no page that shows its picture"
 
 
+# What README calls a set of docs/validation.md.
+README_SETS = {"Korthikanti": "korthikanti-2022-table5", "Narayanan": "narayanan-2021-table1",
+               "vTrain": "vtrain-multi-node", "SimuMax": "simumax-memory"}
+
+
+def readme_errors(files):
+    """README says the errors that docs/validation.md has."""
+    tables = files.get("docs/validation.md", "")
+    for number, row in enumerate(files.get("README.md", "").splitlines(), 1):
+        name = next((name for word, name in README_SETS.items() if row.startswith(f"| {word}")), None)
+        if name is None:
+            continue
+        cells = re.search(rf"^\| `{name}` \|(.*)", tables, re.MULTILINE)
+        errors = re.findall(r"([\d.]+) %", cells[1]) if cells else []
+        for word, error in re.findall(r"(mean|median|largest) ([\d.]+) %", row):
+            place = ["mean", "median", "largest"].index(word)
+            if place >= len(errors) or errors[place] != error:
+                yield f"README.md:{number}: {word} {error} %, docs/validation.md has {errors[place:place + 1]}"
+
+
 RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios, gallery]
+         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios, gallery,
+         readme_errors]
