@@ -31,7 +31,7 @@ class KeyCollector : public Fields {
                    std::initializer_list<std::string_view>) override {
     note(key);
   }
-  void accepted(std::string_view key, std::string_view) override { note(key); }
+  void accepted(std::string_view key, std::string_view, bool) override { note(key); }
   void source(const FieldInfo& info) override { note(info.key); }
   void problem(std::string_view, std::string, std::string) override {}
 

@@ -75,7 +75,7 @@ class RowCollector : public Fields {
   }
   void unsupported(std::string_view, std::string_view,
                    std::initializer_list<std::string_view>) override {}
-  void accepted(std::string_view key, std::string_view about) override {
+  void accepted(std::string_view key, std::string_view about, bool) override {
     FieldRow row = row_of({key, Need::optional, anything, about});
     row.value = "anything";
     put(std::move(row));

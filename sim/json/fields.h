@@ -275,8 +275,9 @@ class Fields {
   // Names that the next choice knows but cannot simulate, said so instead of "unknown".
   virtual void not_yet(std::initializer_list<std::string_view>) {}
 
-  // A key that is meant for others ("$schema") or was used before reading ("preset").
-  virtual void accepted(std::string_view key, std::string_view about) = 0;
+  // A key that is meant for others ("$schema") or was used before reading ("preset"); `is_patch`: a
+  // merge patch of the whole document, under which alone keys of the top level mean something here.
+  virtual void accepted(std::string_view key, std::string_view about, bool is_patch = false) = 0;
 
   // A key that names a file which holds the other fields, so that none of them is
   // required beside it. Expanded before reading.

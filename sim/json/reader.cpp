@@ -165,11 +165,10 @@ void Reader::finish() {
   }
 }
 
-// A key of this very section, beside another choice of its kind.
-bool Reader::is_known_here(std::string_view key) const {
-  return std::any_of(known_->begin(), known_->end(), [&](const KnownKey& known) {
-    return known.key == key && known.section == pointer_;
-  });
+bool Reader::is_known_at(std::string_view key, std::string_view section) const {
+  return known_ != nullptr && std::any_of(known_->begin(), known_->end(), [&](const auto& known) {
+           return known.key == key && known.section == section;
+         });
 }
 
 void Reader::unknown_key(const Member& member) {
@@ -177,9 +176,12 @@ void Reader::unknown_key(const Member& member) {
   std::vector<std::string_view> here;
   for (const std::string& key : asked_)
     if (std::find(refused_.begin(), refused_.end(), key) == refused_.end()) here.push_back(key);
-  if (const auto near = find_nearest(member.key, here)) {
+  if (!patch_.empty() && is_known_at(member.key, "")) {
+    hint = fmt::format("write it under \"{}\"", patch_);
+  } else if (const auto near = find_nearest(member.key, here)) {
     hint = fmt::format("did you mean \"{}\"?", *near);
-  } else if (known_ != nullptr && !is_known_here(member.key)) {
+  } else if (known_ != nullptr && !is_known_at(member.key, pointer_)) {
+    // Where this very section has it, it is of another choice of its kind.
     for (const KnownKey& known : *known_) {
       if (known.key != member.key) continue;
       hint += fmt::format("{}{}", hint.empty() ? "it belongs under " : " or ",
@@ -353,8 +355,8 @@ bool Reader::array(const FieldInfo& info, std::size_t,
                    const std::function<void(Fields&, std::string_view, std::size_t)>& visit) {
   const Value* value = take(info);
   if (value == nullptr) return false;
-  const bool is_one = info.words ? value->is(Kind::string)
-                                 : value->is(Kind::object) || value->is(Kind::number);
+  const bool is_one =
+      info.words ? value->is(Kind::string) : value->is(Kind::object) || value->is(Kind::number);
   if (info.one_too && is_one) {
     resize(1);
     Reader here(object_, pointer_, diagnostics_, known_);
@@ -407,8 +409,9 @@ void Reader::unsupported(std::string_view key, std::string_view what,
 void Reader::not_yet(std::initializer_list<std::string_view> names) {
   not_yet_ = names;
 }
-void Reader::accepted(std::string_view key, std::string_view) {
+void Reader::accepted(std::string_view key, std::string_view, bool is_patch) {
   asked_.emplace_back(key);
+  if (is_patch) patch_ = key;
 }
 void Reader::source(const FieldInfo& info) {
   asked_.emplace_back(info.key);

@@ -42,7 +42,7 @@ class Reader : public Fields {
   void unsupported(std::string_view key, std::string_view what,
                    std::initializer_list<std::string_view> harmless) override;
   void not_yet(std::initializer_list<std::string_view> names) override;
-  void accepted(std::string_view key, std::string_view about) override;
+  void accepted(std::string_view key, std::string_view about, bool is_patch) override;
   void source(const FieldInfo& info) override;
   void problem(std::string_view key, std::string message, std::string hint) override;
 
@@ -67,7 +67,7 @@ class Reader : public Fields {
   std::string pointer_to(std::string_view key) const;
   void error(const Place& at, std::string_view key, std::string message, std::string hint = {});
   void error_at(const Place& at, std::string pointer, std::string message);
-  bool is_known_here(std::string_view key) const;
+  bool is_known_at(std::string_view key, std::string_view section) const;
   void unknown_key(const Member& member);
   void unknown_name(const FieldInfo& info, const Value& value,
                     std::span<const std::string_view> names);
@@ -78,6 +78,7 @@ class Reader : public Fields {
   const KeyIndex* known_;
   std::vector<std::string> asked_;
   std::vector<std::string> refused_;       // of those: keys that are known only to be refused
+  std::string patch_;                      // of those: the key that holds a merge patch
   std::vector<std::string_view> not_yet_;  // names of the next choice that are refused kindly
 };
 

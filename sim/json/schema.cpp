@@ -145,7 +145,7 @@ class SchemaWriter : public Fields {
     schema.set("enum", std::move(list));
     add({key, Need::optional, anything, what}, std::move(schema));
   }
-  void accepted(std::string_view key, std::string_view about) override {
+  void accepted(std::string_view key, std::string_view about, bool) override {
     add({key, Need::optional, anything, about}, Value::object());
   }
   void source(const FieldInfo& info) override {

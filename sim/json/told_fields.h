@@ -24,7 +24,7 @@ class ToldFields : public Fields {
   }
   void unsupported(std::string_view, std::string_view,
                    std::initializer_list<std::string_view>) override {}
-  void accepted(std::string_view, std::string_view) override {}
+  void accepted(std::string_view, std::string_view, bool) override {}
   void problem(std::string_view, std::string, std::string) override {}
 
  protected:

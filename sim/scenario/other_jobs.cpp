@@ -22,7 +22,8 @@ void visit_fields(json::Fields& f, OtherJobSection& s) {
          true);
   f.accepted("with",
              "Merge patch (RFC 7396) on this scenario, as in a variant: what that job trains and "
-             "how. Absent: the same job once more.");
+             "how. Absent: the same job once more.",
+             true);
 }
 
 namespace {

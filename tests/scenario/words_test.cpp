@@ -93,6 +93,12 @@ TEST_CASE("what cannot be heard where it stands is refused") {
                  "a variant cannot change \"outputs\""));
 }
 
+TEST_CASE("what a variant or another job changes stands under with") {
+  for (const std::string list : {"variants", "other_jobs"})
+    CHECK(contains(said({list + R"(=[{"name": "a", "training": {"micro_batch": 2}}])"}),
+                   "/0/training: unknown key; write it under \"with\""));
+}
+
 TEST_CASE("what means nothing to its kind or degree is a warning") {
   const std::string kind = "parallelism.data_parallel.kind=";
   const Sets wide = {"parallelism.tp=1", "parallelism.pp=1"};

@@ -72,7 +72,8 @@ void visit_fields(json::Fields& f, VariantSection& s) {
   f.field("label", s.label, optional, "For people.");
   f.accepted("with",
              "Merge patch (RFC 7396) on this scenario; null removes, arrays are replaced. Absent: "
-             "no change.");
+             "no change.",
+             true);
 }
 
 void visit_fields(json::Fields& f, OutputsSection& s) {
