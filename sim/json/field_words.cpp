@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -17,6 +18,12 @@ namespace {
 std::string plain(double value) {
   return std::abs(value) < 1e15 && value == std::floor(value) ? fmt::format("{:.0f}", value)
                                                               : shortest(value);
+}
+
+std::string with_hyphens(std::string_view text) {
+  std::string out(text);
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
 }
 
 template <class Say>
@@ -68,6 +75,14 @@ bool can_be_said(const Bounds& bounds, const Target& target) {
           return bounds.hold(static_cast<double>(value->count()));
       },
       target);
+}
+
+std::optional<std::size_t> find_name(std::string_view word,
+                                     std::span<const std::string_view> names) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (with_hyphens(names[i]) == with_hyphens(word)) return i;
+  }
+  return std::nullopt;
 }
 
 }  // namespace trainyard::json

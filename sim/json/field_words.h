@@ -1,7 +1,11 @@
 // What readers, schemas and references say alike of a field's bounds.
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "sim/json/fields.h"
 
@@ -16,5 +20,9 @@ std::string describe(const Bounds& bounds, const Target& target);
 // Whether a file could say the target's present value: what nothing said stands for may be outside
 // the bounds ("not stated", as 0 B/s) or an empty text.
 bool can_be_said(const Bounds& bounds, const Target& target);
+
+// The place of a word among the names of a choice, where hyphen and underscore are the same letter.
+std::optional<std::size_t> find_name(std::string_view word,
+                                     std::span<const std::string_view> names);
 
 }  // namespace trainyard::json

@@ -8,6 +8,7 @@
 
 #include "sim/base/text.h"
 #include "sim/json/field_words.h"
+#include "sim/json/object_around.h"
 #include "sim/json/quantity.h"
 
 namespace trainyard::json {
@@ -95,12 +96,6 @@ struct ScalarReader {
   }
 };
 
-std::string with_hyphens(std::string_view text) {
-  std::string out(text);
-  std::replace(out.begin(), out.end(), '_', '-');
-  return out;
-}
-
 std::string joined(std::span<const std::string_view> names) {
   std::string out;
   for (const std::string_view name : names)
@@ -124,12 +119,24 @@ std::string suggest(std::string_view word, std::span<const std::string_view> nam
   return hint;
 }
 
-std::optional<std::size_t> find_name(std::string_view word,
-                                     std::span<const std::string_view> names) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (with_hyphens(names[i]) == with_hyphens(word)) return i;
+// The cure of words that should be a list: [mlp], as a shell leaves of ["mlp"], or mlp alone.
+std::string array_of_words(const Value& value) {
+  if (!value.is(Kind::string) || value.text.empty()) return {};
+  std::string_view text = value.text;
+  if (text.size() > 1 && text.front() == '[' && text.back() == ']')
+    text = text.substr(1, text.size() - 2);
+  Value list = Value::array();
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::string_view word = text.substr(at, end - at);
+    while (!word.empty() && (word.front() == ' ' || word.front() == '"'))
+      word.remove_prefix(1);
+    while (!word.empty() && (word.back() == ' ' || word.back() == '"'))
+      word.remove_suffix(1);
+    list.append(Value::of(word));
+    at = end + 1;
   }
-  return std::nullopt;
+  return "write " + to_text(list, -1);
 }
 
 }  // namespace
@@ -312,7 +319,9 @@ bool Reader::nested(const FieldInfo& info, const std::function<void(Fields&)>& v
   const Value* value = take(info);
   if (value == nullptr || value->refused) return false;
   if (!value->is(Kind::object)) {
-    error(value->at, info.key, fmt::format("expected an object, got {}", quoted(*value)));
+    const std::string meant = object_around(*value, visit);
+    error(value->at, info.key, fmt::format("expected an object, got {}", quoted(*value)),
+          meant.empty() ? "" : "write " + meant);
     return false;
   }
   Reader child(*value, pointer_to(info.key), diagnostics_, known_);
@@ -364,7 +373,8 @@ bool Reader::array(const FieldInfo& info, std::size_t,
     return true;
   }
   if (!value->is(Kind::array)) {
-    error(value->at, info.key, fmt::format("expected an array, got {}", quoted(*value)));
+    error(value->at, info.key, fmt::format("expected an array, got {}", quoted(*value)),
+          info.words ? array_of_words(*value) : "");
     return false;
   }
   resize(value->items.size());

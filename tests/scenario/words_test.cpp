@@ -93,6 +93,28 @@ TEST_CASE("what cannot be heard where it stands is refused") {
                  "a variant cannot change \"outputs\""));
 }
 
+TEST_CASE("a word where an object stands is put under its key") {
+  for (const auto& [set, cure] : std::vector<std::pair<std::string, std::string>>{
+           {"model=llama3-8b", R"(write {"preset": "llama3-8b"})"},
+           {"cluster=dgx-h100-superpod", R"(write {"preset": "dgx-h100-superpod"})"},
+           {"cluster=dgx-h100", R"(write {"node": "dgx-h100"})"},
+           {"training.precision=fp16", R"(write {"compute": "fp16"})"},
+           {"training.optimizer=adam", R"(write {"type": "adam"})"},
+           {"parallelism.pipeline=gpipe", R"(write {"schedule": "gpipe"})"},
+           {"parallelism.data_parallel=fsdp", R"(write {"kind": "fsdp"})"}}) {
+    CAPTURE(set);
+    CHECK(contains(said({set}),
+                   "expected an object, got \"" + set.substr(set.find('=') + 1) + "\"; " + cure));
+  }
+  CHECK(said({"model=foo"}).ends_with("expected an object, got \"foo\""));
+}
+
+TEST_CASE("words where a list stands are put into one") {
+  const std::string key = "training.recompute={\"modules\": \"";
+  CHECK(contains(said({key + "[mlp]\"}"}), R"(got "[mlp]"; write ["mlp"])"));
+  CHECK(contains(said({key + "mlp, layer_norm\"}"}), R"(; write ["mlp", "layer_norm"])"));
+}
+
 TEST_CASE("what a variant or another job changes stands under with") {
   for (const std::string list : {"variants", "other_jobs"})
     CHECK(contains(said({list + R"(=[{"name": "a", "training": {"micro_batch": 2}}])"}),
