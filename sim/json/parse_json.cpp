@@ -111,6 +111,7 @@ Complaint complain(std::string_view text, const Walker& walker, const std::strin
       starts_with(rest, "-Infinity") || starts_with(rest, "inf") || starts_with(rest, "-inf"))
     return {"JSON has no NaN and no infinity", "write a finite number"};
   if (first == '+') return {"a number starts with '+'", "remove the '+'"};
+  if (first == '#') return {"a comment begins with //", "write // for #"};
   if (first == '.') return {"a number starts with '.'", "write a zero before the point"};
   if (starts_with(rest, "True") || starts_with(rest, "False") || starts_with(rest, "None"))
     return {"unknown word", "write true, false or null"};

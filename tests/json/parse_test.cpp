@@ -95,6 +95,8 @@ TEST_CASE("what is not JSON is named, with its place and its cure") {
   CHECK(problems("{\"a\": 0x1F}") ==
         "f:1:7: error: hexadecimal numbers are not JSON; write the number in decimal");
   CHECK(problems("{\"a\": +1}") == "f:1:7: error: a number starts with '+'; remove the '+'");
+  CHECK(problems("{\"a\": 1, # hi\n\"b\": 2}") ==
+        "f:1:10: error: a comment begins with //; write // for #");
   CHECK(problems("{\"a\": 25MiB}") ==
         "f:1:7: error: a number is followed by other characters; write quantities as strings, e.g. "
         "\"25MiB\"");
