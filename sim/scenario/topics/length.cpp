@@ -1,6 +1,8 @@
 // How long the whole training is, and what an hour of it costs.
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "models/families/network.h"
 #include "sim/scenario/topics/assemble.h"
 
@@ -10,11 +12,14 @@ namespace {
 
 // Samples of the whole training; 0 if nothing is said or what is said is wrong.
 double samples_of(const LengthSection& said, const Scenario& scenario, Findings& findings) {
-  const int ways = said.tokens.has_value() + said.samples.has_value() + said.epochs.has_value();
-  if (ways > 1) {
+  std::vector<const char*> ways;
+  if (said.tokens) ways.push_back("tokens");
+  if (said.samples) ways.push_back("samples");
+  if (said.epochs) ways.push_back("epochs");
+  if (ways.size() > 1) {
     findings.error("/training",
-                   "the length of the training is said in more than one way: tokens, samples and "
-                   "epochs",
+                   fmt::format("the length of the training is said in more than one way: {}",
+                               fmt::join(ways, " and ")),
                    "keep one of them");
     return 0;
   }
