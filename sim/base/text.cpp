@@ -74,6 +74,18 @@ std::vector<std::string_view> nearest_names(std::string_view word,
   return names;
 }
 
+std::vector<std::string_view> near_names(std::string_view word,
+                                         std::span<const std::string_view> known,
+                                         std::size_t count) {
+  std::vector<std::string_view> names = nearest_names(word, known, count);
+  std::erase_if(names, [&](std::string_view name) {
+    const int longest = static_cast<int>(std::max(word.size(), name.size()));
+    return name.find(word) == std::string_view::npos &&
+           edit_distance(word, name) > std::max(1, longest / 2);
+  });
+  return names;
+}
+
 std::string escape_control(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

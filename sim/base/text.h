@@ -29,6 +29,11 @@ std::vector<std::string_view> nearest_names(std::string_view word,
                                             std::span<const std::string_view> known,
                                             std::size_t count);
 
+// Those of them that are near: that hold the word, or of whose letters at least half are its own.
+std::vector<std::string_view> near_names(std::string_view word,
+                                         std::span<const std::string_view> known,
+                                         std::size_t count);
+
 // Control bytes, escape sequences and bidirectional overrides as \xNN, so that no text of a file
 // can drive a terminal. Valid UTF-8 otherwise passes unchanged.
 std::string escape_control(std::string_view text);

@@ -1,10 +1,13 @@
 // Where presets live and which there are.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+#include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/scenario.h"
@@ -50,6 +53,24 @@ bool lists_device(const json::Value& preset, const std::string& device) {
          });
 }
 
+// Where a scenario names a file of each folder.
+struct PresetPlace {
+  const char* folder;
+  const char* place;
+};
+constexpr std::array<PresetPlace, 6> kPlaces = {{{"models", "/model/preset"},
+                                                 {"gpus", "/cluster/node/gpu"},
+                                                 {"servers", "/cluster/node"},
+                                                 {"clusters", "/cluster/preset"},
+                                                 {"transports", "/cluster/node/nic/transport"},
+                                                 {"software", "/software"}}};
+
+// A profile has the name of its GPU, which is none to write elsewhere.
+bool has_place(const std::string& folder) {
+  return std::any_of(kPlaces.begin(), kPlaces.end(),
+                     [&](const PresetPlace& known) { return folder == known.folder; });
+}
+
 }  // namespace
 
 std::string configs_folder(const std::string& from) {
@@ -78,6 +99,22 @@ std::string shipped_configs() {
     if (at == at.root_path()) break;
   }
   return "";
+}
+
+std::string cure_of_name(const std::string& name, const std::string& configs,
+                         const std::string& folder) {
+  constexpr std::size_t kMostListed = 16;
+  const bool is_plain = name.find_first_of("/\\") == std::string::npos;
+  for (const auto& [other, place] : kPlaces)
+    if (is_plain && has_place(folder) && other != folder &&
+        is_file(preset_path(configs, other, name)))
+      return fmt::format("it is a {} preset: write it at {}", singular(other), place);
+  const std::vector<std::string> known = preset_names(configs, folder);
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  const std::vector<std::string_view> near = near_names(name, views, 3);
+  if (!near.empty()) return fmt::format("nearest: {}", fmt::join(near, ", "));
+  if (known.size() <= kMostListed) return fmt::format("known: {}", fmt::join(known, ", "));
+  return fmt::format("none of the {} is near it; 'trainyard presets' lists them", known.size());
 }
 
 std::vector<std::string> shipped_models() {

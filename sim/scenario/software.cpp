@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/path_guard.h"
@@ -32,13 +31,8 @@ std::string file_of(const Value& scenario, const Places& places,
   const bool plain = name->text.find_first_of("/\\") == std::string::npos;
   if (plain && is_file(path))
     return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
-  const std::vector<std::string> known = preset_names(places.configs, kFolder);
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  std::string hint;
-  for (const std::string_view near : nearest_names(name->text, views, 3))
-    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  if (hint.empty()) hint = "'trainyard presets' lists them";
-  error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)), hint);
+  error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)),
+        cure_of_name(name->text, places.configs, kFolder));
   return "";
 }
 

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/path_guard.h"
@@ -142,21 +141,17 @@ std::string named_not_filed(const Value& name, std::string_view folder,
 
 // `key` names files of `folder`: "preset", or a word of its own.
 void unknown_preset(const Value& name, std::string_view key, const std::string& pointer,
-                    std::string_view folder, const std::string& configs,
+                    const std::string& folder, const std::string& configs,
                     std::vector<Diagnostic>& diagnostics) {
   const std::string what =
       key == "preset" ? fmt::format("{} preset", singular(folder)) : std::string(key);
-  const std::vector<std::string> known = preset_names(configs, std::string(folder));
   std::string hint = configs.empty() ? "no configs folder was found; set TRAINYARD_CONFIGS" : "";
   const bool is_file_name =
       name.text.find_first_of("/\\") != std::string::npos || name.text.ends_with(".json");
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  if (is_file_name) {
-    hint = named_not_filed(name, folder, known);
-  } else {
-    for (const std::string_view near : nearest_names(name.text, views, 3))
-      hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  }
+  if (is_file_name)
+    hint = named_not_filed(name, folder, preset_names(configs, folder));
+  else if (hint.empty())
+    hint = cure_of_name(name.text, configs, folder);
   error(diagnostics, name.at, pointer, fmt::format("unknown {} {}", what, json::quoted(name)),
         hint);
 }

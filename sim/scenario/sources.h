@@ -73,6 +73,11 @@ bool is_file(const std::string& path);
 // What a file of the folder is: "models" -> "model", "software" -> "software".
 std::string_view singular(std::string_view folder);
 
+// What to write for a name that no file of a folder has: the place of what it is a file of, names
+// near it, or where all of them are listed.
+std::string cure_of_name(const std::string& name, const std::string& configs,
+                         const std::string& folder);
+
 // Names of presets that come with trainyard, sorted.
 std::vector<std::string> shipped_models();
 std::vector<std::string> shipped_gpus();

@@ -84,6 +84,32 @@ TEST_CASE("a file where a preset is expected is told how presets are named") {
             .find(R"(without path and .json: "dgx-h100";)") != std::string::npos);
 }
 
+TEST_CASE("a preset of another kind is sent to its place") {
+  const test::Folder folder("other-kinds");
+  const std::string path = folder.write("s.json", test::kSmall);
+  for (const auto& [set, cure] : std::vector<std::pair<std::string, std::string>>{
+           {R"(cluster={"preset": "dgx-h100"})", "server preset: write it at /cluster/node"},
+           {"cluster.node=selene", "cluster preset: write it at /cluster/preset"},
+           {"cluster.node=a40", "gpu preset: write it at /cluster/node/gpu"},
+           {"cluster.node.gpu=dgx-h100", "server preset: write it at /cluster/node"},
+           {"model.preset=torchtitan", "software preset: write it at /software"},
+           {"software=llama3-8b", "model preset: write it at /model/preset"}}) {
+    CAPTURE(set);
+    CHECK(test::problems(path, {set}).find("; it is a " + cure) != std::string::npos);
+  }
+}
+
+TEST_CASE("of a name that is like none the others are counted or listed") {
+  const test::Folder folder("unlike-names");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const std::string model = test::problems(path, {"model.preset=foo"});
+  CHECK(model.find("unknown model preset \"foo\"; none of the ") != std::string::npos);
+  CHECK(model.find("is near it; 'trainyard presets' lists them") != std::string::npos);
+  CHECK(
+      test::problems(path, {"cluster.calibration=foo"}).find("no profile \"foo\"; known: a100-") !=
+      std::string::npos);
+}
+
 TEST_CASE("a transport takes the place of what the server's preset says of one") {
   const test::Folder folder("transports");
   const std::string path = folder.write("s.json", test::kSmall);

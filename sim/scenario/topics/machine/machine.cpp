@@ -80,16 +80,6 @@ topologies::ClusterSpec assemble_cluster(topologies::ClusterSpec cluster, Findin
 
 namespace {
 
-// The cure of a name that no profile has.
-std::string near_profiles(const std::string& wanted, const std::string& configs) {
-  const std::vector<std::string> known = preset_names(configs, "profiles");
-  std::string hint;
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  for (const std::string_view near : nearest_names(wanted, views, 3))
-    hint += fmt::format("{}{}", hint.empty() ? "nearest: " : ", ", near);
-  return hint;
-}
-
 // Of the first kind of GPUs.
 ProfileChoice named_profile(const std::string& wanted, const json::Value& document,
                             const Places& places, Findings& findings) {
@@ -102,7 +92,7 @@ ProfileChoice named_profile(const std::string& wanted, const json::Value& docume
       return {preset_stays(path, *value, kPointer, places, findings.found) ? path : "", false};
     if (!wanted.ends_with(".json") && !names_file(*value)) {
       findings.error(kPointer, fmt::format("no profile \"{}\"", wanted),
-                     near_profiles(wanted, places.configs));
+                     cure_of_name(wanted, places.configs, "profiles"));
       return {};
     }
   }
