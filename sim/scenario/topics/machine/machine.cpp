@@ -45,13 +45,33 @@ void spread_gpus_used(topologies::ClusterSpec& cluster, Findings& findings) {
 }
 
 // Magnitudes that no machine has are a slip of a unit.
-void check_plausible(const std::string& pointer, BytesPerSecond value, double least, double most,
-                     Findings& findings) {
+template <class Rate>
+void check_plausible(const std::string& pointer, Rate value, double least, double most,
+                     Findings& findings, const std::string& hint = {}) {
   if (value.count() == 0 || (value.count() >= least && value.count() <= most)) return;
   findings.warning(pointer,
                    fmt::format("{} is implausible, expected {} to {}", json::quantity_text(value),
-                               json::quantity_text(BytesPerSecond(least)),
-                               json::quantity_text(BytesPerSecond(most))));
+                               json::quantity_text(Rate(least)), json::quantity_text(Rate(most))),
+                   hint);
+}
+
+void check_peaks(const std::string& gpu, const topologies::GpuSpec& of, Findings& findings) {
+  for (const auto& [type, peak] :
+       std::array<std::pair<const char*, FlopsPerSecond>, 5>{{{"fp32", of.fp32},
+                                                              {"tf32", of.tf32},
+                                                              {"fp16", of.fp16},
+                                                              {"bf16", of.bf16},
+                                                              {"fp8", of.fp8}}})
+    check_plausible(fmt::format("{}/peak/{}", gpu, type), peak, 1e10, 1e17, findings);
+}
+
+// Line rates are sold in bits: one above all there are has bytes in their place.
+void check_nic(const std::string& pointer, BytesPerSecond value, Findings& findings) {
+  constexpr double kMost = 1.5e11;
+  std::string bits = json::quantity_text(value);
+  bits.replace(bits.rfind("B/s"), 3, "bps");
+  check_plausible(pointer, value, 1e8, kMost, findings,
+                  value.count() > kMost ? fmt::format("did you mean \"{}\"?", bits) : "");
 }
 
 void check_plausible(const std::string& pointer, Duration value, Findings& findings) {
@@ -196,7 +216,7 @@ void check_server(const topologies::ServerSpec& server, const std::string& node,
   check_plausible(node + "/intra/bandwidth_per_gpu", server.intra_bandwidth, 1e9,
                   is_pcie ? 1.3e11 : 4e12, findings);
   check_plausible(node + "/intra/latency", server.intra_latency, findings);
-  check_plausible(node + "/nic/bandwidth", server.nic_bandwidth, 1e8, 4e11, findings);
+  check_nic(node + "/nic/bandwidth", server.nic_bandwidth, findings);
   check_plausible(node + "/nic/latency", server.nic_latency, findings);
   check_plausible(node + "/host/pcie_bandwidth", server.pcie_bandwidth, 1e9, 5e11, findings);
   check_plausible(node + "/host/memory_bandwidth", server.host_memory_bandwidth, 1e10, 1e13,
@@ -207,6 +227,7 @@ void check_server(const topologies::ServerSpec& server, const std::string& node,
                   findings);
   check_plausible(node + "/gpu/memory_bandwidth", server.gpu.memory_bandwidth, 5e10, 5e13,
                   findings);
+  check_peaks(node + "/gpu", server.gpu, findings);
   constexpr std::array<std::pair<std::string_view, double>, 4> kBothDirections = {
       {{"v100", 300e9}, {"a100", 600e9}, {"h100", 900e9}, {"b200", 1800e9}}};
   for (const auto& [chip, both] : kBothDirections) {
