@@ -20,6 +20,19 @@ constexpr std::int64_t kNics = std::int64_t{1} << 22;
 constexpr std::int64_t kLinks = std::int64_t{1} << 24;
 constexpr Duration kLatency = std::chrono::seconds(1);
 
+// Datasheets give both directions together.
+std::string cure_of_bandwidth(IntraKind kind) {
+  switch (kind) {
+    case IntraKind::nvswitch:
+      return "state what a GPU sends into the switch: 300GB/s of an A100, 450GB/s of an H100, "
+             "900GB/s of a B200";
+    case IntraKind::nvlink_mesh:
+      return "state what a link carries per direction: 20GB/s of NVLink's first generation, "
+             "25GB/s of the second to the fourth, 50GB/s of the fifth";
+    default: return "state what a link carries per direction";
+  }
+}
+
 class Checker {
  public:
   // `kind`: of the servers that are looked at.
@@ -51,8 +64,11 @@ class Checker {
     error(pointer, fmt::format("expected {} to {}, got {}", least, most, value));
     return false;
   }
-  void positive(const std::string& pointer, BytesPerSecond bandwidth) {
-    if (!(bandwidth.count() > 0) || !std::isfinite(bandwidth.count()))
+  // 0 stands for what is not said.
+  void positive(const std::string& pointer, BytesPerSecond bandwidth, std::string hint = {}) {
+    if (bandwidth.count() == 0)
+      error(pointer, "is required and missing", std::move(hint));
+    else if (!(bandwidth.count() > 0) || !std::isfinite(bandwidth.count()))
       error(pointer,
             fmt::format("expected a positive bandwidth, got {} B/s", shortest(bandwidth.count())));
   }
@@ -61,7 +77,7 @@ class Checker {
   }
   void latency(const std::string& pointer, Duration value) {
     if (value < Duration{0} || value > kLatency)
-      error(pointer, fmt::format("expected a latency of 0 to 1 s, got {} ps", value.count()));
+      error(pointer, fmt::format("expected a latency of 0 to 1 s, got {}", to_text(value)));
   }
   void oversubscription(const std::string& pointer, double value) {
     if (!(value >= 1) || !std::isfinite(value))
@@ -137,7 +153,8 @@ void Checker::check_intra() {
           "state it, or /cluster/node/gpu/pcie_bandwidth; of 16 lanes about 12GB/s are reached in "
           "the third generation, 25GB/s in the fourth, 50GB/s in the fifth");
   } else if (server_.gpus > 1)
-    positive("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth);
+    positive("/node/intra/bandwidth_per_gpu", server_.intra_bandwidth,
+             cure_of_bandwidth(server_.intra));
 }
 
 void Checker::check_mesh() {

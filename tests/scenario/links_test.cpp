@@ -56,6 +56,20 @@ TEST_CASE("PCIe between GPUs never has the speed of the NICs: it is stated, or d
   }
 }
 
+TEST_CASE("what joins several GPUs has a bandwidth, and is told which") {
+  const std::string key = "/cluster/node/intra/bandwidth_per_gpu: is required and missing; ";
+  CHECK(said({R"(cluster.node.intra={"kind": "nvswitch"})"})
+            .find(key + "state what a GPU sends into the switch") != std::string::npos);
+  CHECK(said({R"(cluster.node.intra={"kind": "nvlink_mesh"})"})
+            .find(key + "state what a link carries per direction") != std::string::npos);
+}
+
+TEST_CASE("a latency is at most a second, as the reference says") {
+  CHECK(said({"cluster.node.intra.latency=10s", "cluster.node.gpu.pcie_bandwidth=25GB/s"})
+            .find("/cluster/node/intra/latency: expected at least 0 and at most 1s, got \"10s\"") !=
+        std::string::npos);
+}
+
 TEST_CASE("presets of GPUs say what their slot carries") {
   for (const auto& [gpu, slot] : std::vector<std::pair<std::string, double>>{
            {"v100-sxm2-16gb", 12}, {"a100-sxm4-80gb", 25}, {"h100-sxm5-80gb", 50}})

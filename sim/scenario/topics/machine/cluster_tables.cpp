@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 4> kFabricKinds = {"single_switch", "fat_
 
 // What links and memories of machines move, with decades to spare on both sides.
 constexpr json::Bounds kRate = between(1e6, 1e18);
-constexpr json::Bounds kLatency = between(0, 1e13);  // picoseconds
+constexpr json::Bounds kLatency = between(0, 1e12);  // picoseconds
 
 // Objects of the file whose fields are the server's own.
 struct Intra {
@@ -146,7 +146,8 @@ void visit_fields(json::Fields& f, Intra& s) {
   f.field(
       "bandwidth_per_gpu", s.server.intra_bandwidth, optional, kRate,
       "Per direction: of a GPU (nvswitch), of a link (nvlink_mesh, torus), of a slot (pcie, none; "
-      "default: host/pcie_bandwidth, else the GPU's own).");
+      "default: host/pcie_bandwidth, else the GPU's own). Required of several GPUs that nvswitch, "
+      "nvlink_mesh or torus joins.");
   f.field("latency", s.server.intra_latency, optional, kLatency, "Of one hop.");
   if (f.sections("mesh", s.server.mesh, optional, "Linked pairs of an nvlink_mesh.") &&
       s.server.mesh.empty())
