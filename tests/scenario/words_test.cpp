@@ -131,12 +131,21 @@ TEST_CASE("what means nothing to its kind or degree is a warning") {
     return warned(sets);
   };
   CHECK(contains(with("fsdp", "bucket_size=25MB"), "means nothing to fsdp"));
+  CHECK(contains(with("fsdp", "bucket_size=1B"), "means nothing to fsdp"));
   CHECK(contains(with("local_sgd", "bucket_size=25MB"), "means nothing to local_sgd"));
   CHECK(with("zero2", "bucket_size=25MB") == "");
   CHECK(contains(with("local_sgd", "overlap_backward=false"), "means nothing to local_sgd"));
   CHECK(with("fsdp", "overlap_backward=false") == "");
   CHECK(contains(warned({"parallelism.context_parallel.method=ulysses"}),
                  "/parallelism/context_parallel/method: means nothing: cp is 1"));
+}
+
+TEST_CASE("units that are layers are counted as layers") {
+  const std::string found =
+      said({"parallelism.tp=1", "parallelism.pp=1", "parallelism.data_parallel.kind=fsdp",
+            "model.layers=20000", "training.global_batch=8"});
+  CHECK(contains(found, "/model/layers: fsdp gathers each of 20002 layers by itself, at most"));
+  CHECK_FALSE(contains(found, "bucket"));
 }
 
 TEST_CASE("keys that are only known to be refused are not offered") {

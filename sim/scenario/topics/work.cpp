@@ -20,6 +20,7 @@ constexpr std::int64_t kMostLayerPasses = 1 << 18;
 // Where those that repeat may be skipped: 21 s without a period that does, and no timeline.
 constexpr std::int64_t kMostRepeatedPasses = 1 << 21;
 constexpr double kMostPieces = 1 << 20;
+constexpr std::int64_t kMostUnits = 1 << 14;  // 1 ms for each
 
 // Buckets, tiles: `parameters` of a rank in pieces of `each`.
 void check_pieces(const char* pointer, double parameters, double each, const char* pieces,
@@ -59,13 +60,18 @@ void validate_work(const Scenario& scenario, Findings& findings) {
   const double own = all / degrees.tensor / degrees.pipeline;
   const recipe::DataParallelOptions& options = scenario.plan.data_parallel;
   const auto type = static_cast<double>(size_of(scenario.recipe.precision.gradients).count());
-  if (degrees.data * degrees.context > 1)
+  const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
+  const bool exchanges = degrees.data * degrees.context > 1;
+  if (exchanges && strategy.layer_units && layers > kMostUnits)
+    findings.error("/model/layers",
+                   fmt::format("{} gathers each of {} layers by itself, at most {} are simulated",
+                               options.kind, layers, kMostUnits));
+  if (exchanges && !strategy.layer_units)
     check_pieces("/parallelism/data_parallel/bucket_size", own * type,
                  static_cast<double>(options.bucket_size.count()), "buckets of gradients",
                  findings);
   if (scenario.recipe.offload.optimizer != recipe::OffloadTo::none)
-    check_pieces("/training/offload/tile_parameters",
-                 own / plan::strategy_of(scenario.plan, scenario.recipe).optimizer_shards,
+    check_pieces("/training/offload/tile_parameters", own / strategy.optimizer_shards,
                  static_cast<double>(scenario.recipe.offload.tile_parameters.value()),
                  "tiles of the optimizer", findings);
 }
