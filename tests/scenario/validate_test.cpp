@@ -318,5 +318,7 @@ TEST_CASE("execution and launch time are read, and what is not described is refu
   CHECK(eager.recipe.launch_time == Duration(std::chrono::microseconds(6)));
   CHECK(said({"training.execution=compiled"}) == "");
   CHECK(said({"training.execution=graphed"}).find("/training/execution: ") == 0);
+  CHECK(said({"training.launch_time=1h"}) ==
+        "/training/launch_time: expected at least 0 and at most 1s, got \"1h\"");
   CHECK(said({"training.launch_time=6"}).find("/training/launch_time: ") == 0);
 }

@@ -92,8 +92,8 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
 namespace trainyard::recipe {
 
 void visit_fields(json::Fields& f, CollectiveCall& s) {
-  f.field("time", s.time, json::not_negative, "However many ranks the group has.");
-  f.field("per_rank", s.per_rank, json::not_negative,
+  f.field("time", s.time, scenario::kOfOneCall, "However many ranks the group has.");
+  f.field("per_rank", s.per_rank, scenario::kOfOneCall,
           "For each rank of the group, where they check each other's calls.");
 }
 
@@ -184,7 +184,7 @@ void visit_fields(json::Fields& f, TrainingSection& s) {
            "Element-wise kernels: fused by hand as in Megatron-LM (transformers), PyTorch's "
            "eager operators, or those of torch.compile (transformers). Default: fused for "
            "transformers, eager for all others.");
-  f.field("launch_time", s.recipe.launch_time, json::not_negative,
+  f.field("launch_time", s.recipe.launch_time, kOfOneCall,
           "Host time per kernel; 0us: a CUDA graph. Default: the profile's.");
   f.section("collective_call", s.recipe.collective_call, optional,
             "Host time of a collective's call, beside its launch: inside layers and of gradients "

@@ -22,4 +22,7 @@ inline constexpr std::array<json::Choice<models::Dtype>, 3> kGradientDtypes = {
 inline constexpr std::array<std::string_view, 4> kRecomputeForms = {"none", "selective", "full",
                                                                     "selective_op"};
 
+// Picoseconds of the host for one kernel or call, a second at most: decades above any.
+inline constexpr json::Bounds kOfOneCall = json::between(0, 1e12);
+
 }  // namespace trainyard::scenario
