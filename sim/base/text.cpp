@@ -46,6 +46,28 @@ std::optional<std::string_view> find_nearest(std::string_view word,
   return best[0];
 }
 
+std::vector<std::string_view> find_all_nearest(std::string_view word,
+                                               std::span<const std::string_view> known) {
+  const std::optional<std::string_view> first = find_nearest(word, known);
+  if (!first) return {};
+  std::vector<std::string_view> names(known.begin(), known.end());
+  std::erase_if(names, [&](std::string_view name) {
+    return edit_distance(word, name) != edit_distance(word, *first);
+  });
+  return names;
+}
+
+std::optional<std::string_view> find_part(std::string_view word,
+                                          std::span<const std::string_view> known) {
+  const auto has = [&](std::string_view part) {
+    return ("_" + std::string(word) + "_").find("_" + std::string(part) + "_") != word.npos;
+  };
+  std::optional<std::string_view> longest;
+  for (const std::string_view name : known)
+    if (has(name) && (!longest || longest->size() < name.size())) longest = name;
+  return longest;
+}
+
 std::vector<std::string_view> nearest(std::string_view word,
                                       std::span<const std::string_view> known, std::size_t count) {
   std::vector<std::string_view> names(known.begin(), known.end());

@@ -19,6 +19,14 @@ int edit_distance(std::string_view a, std::string_view b);
 std::optional<std::string_view> find_nearest(std::string_view word,
                                              std::span<const std::string_view> known);
 
+// All of them that are as near as that one.
+std::vector<std::string_view> find_all_nearest(std::string_view word,
+                                               std::span<const std::string_view> known);
+
+// The longest known name that is words of `word`, which '_' joins: "heads" of "num_heads".
+std::optional<std::string_view> find_part(std::string_view word,
+                                          std::span<const std::string_view> known);
+
 // Up to `count` known names, nearest first, however far they are.
 std::vector<std::string_view> nearest(std::string_view word,
                                       std::span<const std::string_view> known, std::size_t count);

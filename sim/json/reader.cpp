@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sim/base/text.h"
+#include "sim/json/cures.h"
 #include "sim/json/field_words.h"
 #include "sim/json/object_around.h"
 #include "sim/json/quantity.h"
@@ -15,7 +15,6 @@ namespace trainyard::json {
 namespace {
 
 constexpr std::size_t kQuotedLength = 60;
-constexpr std::size_t kListedNames = 48;
 
 // Reads one scalar. The result is a message, empty if all is well.
 struct ScalarReader {
@@ -96,49 +95,6 @@ struct ScalarReader {
   }
 };
 
-std::string joined(std::span<const std::string_view> names) {
-  std::string out;
-  for (const std::string_view name : names)
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", name);
-  return out;
-}
-
-// "did you mean ...? known are a, b, c" for a wrong name.
-std::string suggest(std::string_view word, std::span<const std::string_view> names) {
-  std::string lowered(word);
-  for (char& c : lowered) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  std::string hint;
-  if (const auto near = find_nearest(lowered, names))
-    hint = fmt::format("did you mean \"{}\"?", *near);
-  if (names.size() <= kListedNames)
-    hint += fmt::format("{}known: {}", hint.empty() ? "" : " ", joined(names));
-  else if (hint.empty())
-    hint = fmt::format("nearest: {}", joined(nearest(lowered, names, 3)));
-  return hint;
-}
-
-// The cure of words that should be a list: [mlp], as a shell leaves of ["mlp"], or mlp alone.
-std::string array_of_words(const Value& value) {
-  if (!value.is(Kind::string) || value.text.empty()) return {};
-  std::string_view text = value.text;
-  if (text.size() > 1 && text.front() == '[' && text.back() == ']')
-    text = text.substr(1, text.size() - 2);
-  Value list = Value::array();
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    std::string_view word = text.substr(at, end - at);
-    while (!word.empty() && (word.front() == ' ' || word.front() == '"'))
-      word.remove_prefix(1);
-    while (!word.empty() && (word.back() == ' ' || word.back() == '"'))
-      word.remove_suffix(1);
-    list.append(Value::of(word));
-    at = end + 1;
-  }
-  return "write " + to_text(list, -1);
-}
-
 }  // namespace
 
 std::string quoted(const Value& value) {
@@ -172,30 +128,13 @@ void Reader::finish() {
   }
 }
 
-bool Reader::is_known_at(std::string_view key, std::string_view section) const {
-  return known_ != nullptr && std::any_of(known_->begin(), known_->end(), [&](const auto& known) {
-           return known.key == key && known.section == section;
-         });
-}
-
 void Reader::unknown_key(const Member& member) {
-  std::string hint;
   std::vector<std::string_view> here;
   for (const std::string& key : asked_)
     if (std::find(refused_.begin(), refused_.end(), key) == refused_.end()) here.push_back(key);
-  if (!patch_.empty() && is_known_at(member.key, "")) {
-    hint = fmt::format("write it under \"{}\"", patch_);
-  } else if (const auto near = find_nearest(member.key, here)) {
-    hint = fmt::format("did you mean \"{}\"?", *near);
-  } else if (known_ != nullptr && !is_known_at(member.key, pointer_)) {
-    // Where this very section has it, it is of another choice of its kind.
-    for (const KnownKey& known : *known_) {
-      if (known.key != member.key) continue;
-      hint += fmt::format("{}{}", hint.empty() ? "it belongs under " : " or ",
-                          known.section.empty() ? "the top level" : known.section);
-    }
-  }
-  if (hint.empty() && here.size() <= kListedNames) hint = "known: " + joined(here);
+  const std::string hint = !patch_.empty() && known_ != nullptr && holds(*known_, member.key, "")
+                               ? fmt::format("write it under \"{}\"", patch_)
+                               : cure_of_key(member.key, here, pointer_, known_);
   error(member.at, member.key, "unknown key", hint);
   diagnostics_.back().harmless = true;
 }
@@ -211,7 +150,7 @@ void Reader::unknown_name(const FieldInfo& info, const Value& value,
   else
     error(value.at, info.key,
           fmt::format("unknown {} {}", in_list ? "name" : info.key, quoted(value)),
-          suggest(value.text, names));
+          cure_of_name(value.text, names));
 }
 
 std::string Reader::pointer_to(std::string_view key) const {

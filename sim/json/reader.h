@@ -67,7 +67,6 @@ class Reader : public Fields {
   std::string pointer_to(std::string_view key) const;
   void error(const Place& at, std::string_view key, std::string message, std::string hint = {});
   void error_at(const Place& at, std::string pointer, std::string message);
-  bool is_known_at(std::string_view key, std::string_view section) const;
   void unknown_key(const Member& member);
   void unknown_name(const FieldInfo& info, const Value& value,
                     std::span<const std::string_view> names);

@@ -75,7 +75,8 @@ def wrong_fine_tuning(folder):
     path = os.path.join(GUIDE, "qlora-llama2-70b-2x3090.json")
     plain = ("--set", "/training/finetune/targets=[\"q_proj\"]")
     for words, at, cure in (
-            (("/training/finetune/targets=[\"qkv_proj\"]",), "targets/0", "did you mean \"q_proj\"?"),
+            (("/training/finetune/targets=[\"qkv_proj\"]",), "targets/0",
+             "did you mean \"q_proj\", \"k_proj\" or \"v_proj\"?"),
             (("/training/finetune/targets=[\"gate_proj\"]", "/model/ffn=gelu"), "targets", "there are q_proj"),
             (("/training/finetune/targets=[\"q_proj\", \"linear_qkv\"]",), "targets", "name either"),
             (("/training/finetune/rank=0",), "rank", "at least 1"),

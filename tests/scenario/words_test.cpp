@@ -111,7 +111,7 @@ TEST_CASE("a word where an object stands is put under its key") {
 
 TEST_CASE("words where a list stands are put into one") {
   const std::string key = "training.recompute={\"modules\": \"";
-  CHECK(contains(said({key + "[mlp]\"}"}), R"(got "[mlp]"; write ["mlp"])"));
+  CHECK(contains(said({key + "[mlp]\"}"}), R"(got "[mlp]"; write ["mlp"], for a shell between ')"));
   CHECK(contains(said({key + "mlp, layer_norm\"}"}), R"(; write ["mlp", "layer_norm"])"));
 }
 
@@ -138,6 +138,24 @@ TEST_CASE("what means nothing to its kind or degree is a warning") {
   CHECK(with("fsdp", "overlap_backward=false") == "");
   CHECK(contains(warned({"parallelism.context_parallel.method=ulysses"}),
                  "/parallelism/context_parallel/method: means nothing: cp is 1"));
+}
+
+TEST_CASE("a key that says what an object is has the name that the object has for it") {
+  CHECK(contains(said({"model.type=1"}), "did you mean \"kind\" or \"preset\"?"));
+  CHECK(contains(said({"parallelism.pipeline.type=1"}), "did you mean \"schedule\"?"));
+  CHECK(contains(said({"cluster.node.nic.type=1"}), "unknown key; known: "));
+}
+
+TEST_CASE("a word of another part is offered where it can mean nothing else") {
+  CHECK(contains(said({"training.tp=2"}), "it belongs under /parallelism"));
+  CHECK(contains(said({"training.bucket_size=2"}), "belongs under /parallelism/data_parallel"));
+  CHECK_FALSE(contains(said({"training.steps=1"}), "/cluster/node/nic"));
+}
+
+TEST_CASE("a key that holds one of ours, and a value as near to several, are told so") {
+  CHECK(contains(said({"training.optimizer.optimizer_type=1"}), "did you mean \"type\"?"));
+  CHECK(contains(said({"training.fused_attention=fa4"}),
+                 "did you mean \"fa1\", \"fa2\" or \"fa3\"?"));
 }
 
 TEST_CASE("units that are layers are counted as layers") {
