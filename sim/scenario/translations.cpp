@@ -18,11 +18,20 @@ namespace {
 using json::Kind;
 using json::Value;
 
-std::string cure_of_key(std::string_view key) {
-  const std::optional<std::string_view> cure = foreign_key(key);
+// A section of ours is a degree elsewhere: a number there tells which is meant.
+std::string cure_of_degree(const std::string& pointer, const Value* value) {
+  if (value == nullptr || !value->is(Kind::number)) return {};
+  const std::optional<std::string_view> degree =
+      foreign_degree(json::split_pointer(pointer).back());
+  return degree ? fmt::format("write {}", *degree) : "";
+}
+
+std::string cure_of_key(const std::string& pointer, const Value* value) {
+  if (std::string degree = cure_of_degree(pointer, value); !degree.empty()) return degree;
+  const std::optional<std::string_view> cure = foreign_key(json::split_pointer(pointer).back());
   if (!cure) return {};
-  if ((*cure)[0] != '/') return std::string(*cure);
-  return fmt::format("write {}", *cure);
+  const bool is_ours = (*cure)[0] == '/' || (*cure)[0] == '"';
+  return fmt::format("{}{}", is_ours ? "write " : "", *cure);
 }
 
 // "8k": 8192; "1M" of tokens is a million. Empty: no such number.
@@ -61,7 +70,9 @@ std::string cure_of_bandwidth(std::string_view text) {
 std::string cure_of_value(const Diagnostic& diagnostic, const Value& value) {
   const std::string& message = diagnostic.message;
   if (message.starts_with("unknown ")) {
-    if (const auto ours = foreign_value(value.text)) return fmt::format("write \"{}\"", *ours);
+    if (const auto ours = foreign_value(value.text))
+      return (*ours)[0] == '"' ? fmt::format("write {}", *ours)
+                               : fmt::format("write \"{}\"", *ours);
   }
   if (message.starts_with("expected a whole number") || message.starts_with("expected a number"))
     return cure_of_number(value.text);
@@ -74,14 +85,15 @@ std::string cure_of_value(const Diagnostic& diagnostic, const Value& value) {
 void translate(const Value& document, std::vector<Diagnostic>& diagnostics) {
   for (Diagnostic& diagnostic : diagnostics) {
     if (diagnostic.severity != Severity::error) continue;
+    if (diagnostic.pointer.empty()) continue;
+    const Value* value = json::find(document, diagnostic.pointer);
     std::string cure;
-    if (diagnostic.message == "unknown key") {
-      const std::vector<std::string> tokens = json::split_pointer(diagnostic.pointer);
-      if (!tokens.empty()) cure = cure_of_key(tokens.back());
-    } else if (const Value* value = json::find(document, diagnostic.pointer);
-               value != nullptr && value->is(Kind::string)) {
+    if (diagnostic.message == "unknown key")
+      cure = cure_of_key(diagnostic.pointer, value);
+    else if (value != nullptr && value->is(Kind::string))
       cure = cure_of_value(diagnostic, *value);
-    }
+    else if (diagnostic.message.starts_with("expected an object, got "))
+      cure = cure_of_degree(diagnostic.pointer, value);
     if (!cure.empty()) diagnostic.hint = std::move(cure);
   }
 }
