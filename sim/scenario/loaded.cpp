@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <tuple>
 #include <utility>
 
@@ -29,11 +30,57 @@ bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic)
                      [&](const Diagnostic& other) { return same(other, diagnostic); });
 }
 
-Position locate(const Value& document, std::string pointer) {
+namespace {
+
+// The value of a pointer or of the nearest object around it, at which the pointer ends then.
+const Value& find_around(const Value& document, std::string& pointer) {
   while (true) {
-    if (const Value* value = json::find(document, pointer)) return value->at.position();
+    if (const Value* value = json::find(document, pointer)) return *value;
     pointer.resize(pointer.rfind('/') == std::string::npos ? 0 : pointer.rfind('/'));
   }
+}
+
+// Of software, whose rows are the scenario's keys, the file itself is what is wrong.
+bool is_of_preset(const Value& value, const Value& document) {
+  if (!value.at.file || (document.at.file && *value.at.file == *document.at.file)) return false;
+  const std::filesystem::path folder = std::filesystem::path(*value.at.file).parent_path();
+  return folder.filename() != "software" && is_preset_folder(folder.filename().string());
+}
+
+// Of the keys beside that of `pointer`, one that the scenario says itself and the message names.
+const Value* find_said_beside(const Value& document, const std::string& pointer,
+                              const std::string& message) {
+  const Value* around = json::find(document, pointer.substr(0, pointer.rfind('/')));
+  for (const json::Member& member : around->members)
+    if (!is_of_preset(member.value, document) && message.find(member.key) != message.npos)
+      return &member.value;
+  return nullptr;
+}
+
+}  // namespace
+
+Position locate(const Value& document, std::string pointer) {
+  return find_around(document, pointer).at.position();
+}
+
+void set_place(const Value& document, Diagnostic& diagnostic) {
+  std::string pointer = diagnostic.pointer;
+  const Value& wrong = find_around(document, pointer);
+  diagnostic.at = wrong.at.position();
+  if (!is_error(diagnostic) || !is_of_preset(wrong, document)) return;
+  const Value* said = nullptr;
+  if (pointer == diagnostic.pointer) {
+    said = find_said_beside(document, pointer, diagnostic.message);
+    diagnostic.hint += fmt::format("{}{} is of {}:{}:{}", diagnostic.hint.empty() ? "" : "; ",
+                                   json::split_pointer(pointer).back(), diagnostic.at.file,
+                                   diagnostic.at.line, diagnostic.at.column);
+  }
+  while (said == nullptr) {
+    pointer.resize(pointer.rfind('/'));
+    const Value& above = find_around(document, pointer);
+    if (!is_of_preset(above, document)) said = &above;
+  }
+  diagnostic.at = said->at.position();
 }
 
 bool is_error(const Diagnostic& diagnostic) {
@@ -65,7 +112,7 @@ Loaded load_expanded(Value document, const Places& places, std::vector<Diagnosti
   out.scenario = assemble(out.sections, std::move(document), places, findings, std::move(known));
   if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
   for (Diagnostic& diagnostic : findings.found) {
-    diagnostic.at = locate(out.scenario.document, diagnostic.pointer);
+    set_place(out.scenario.document, diagnostic);
     out.diagnostics.push_back(std::move(diagnostic));
   }
   return out;
@@ -79,7 +126,7 @@ void judge_other_jobs(Loaded& loaded) {
   Findings findings;
   validate_other_jobs(loaded.scenario, findings);
   for (Diagnostic& diagnostic : findings.found) {
-    diagnostic.at = locate(loaded.scenario.document, diagnostic.pointer);
+    set_place(loaded.scenario.document, diagnostic);
     loaded.diagnostics.push_back(std::move(diagnostic));
   }
 }

@@ -28,6 +28,10 @@ bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic)
 // The place of a pointer's value, or of the nearest object around it.
 Position locate(const json::Value& document, std::string pointer);
 
+// Puts a diagnostic to its pointer's place. An error in a preset's field is told where the scenario
+// says what contradicts it, else where it names the preset, as that is what its author can change.
+void set_place(const json::Value& document, Diagnostic& diagnostic);
+
 // The fields of a document whose presets are expanded.
 ScenarioSections read_sections(const json::Value& document, std::vector<Diagnostic>& diagnostics);
 

@@ -65,12 +65,6 @@ constexpr std::array<PresetPlace, 6> kPlaces = {{{"models", "/model/preset"},
                                                  {"transports", "/cluster/node/nic/transport"},
                                                  {"software", "/software"}}};
 
-// A profile has the name of its GPU, which is none to write elsewhere.
-bool has_place(const std::string& folder) {
-  return std::any_of(kPlaces.begin(), kPlaces.end(),
-                     [&](const PresetPlace& known) { return folder == known.folder; });
-}
-
 }  // namespace
 
 std::string configs_folder(const std::string& from) {
@@ -101,13 +95,19 @@ std::string shipped_configs() {
   return "";
 }
 
+bool is_preset_folder(const std::string& name) {
+  return std::any_of(kPlaces.begin(), kPlaces.end(),
+                     [&](const PresetPlace& known) { return name == known.folder; });
+}
+
 std::string cure_of_name(const std::string& name, const std::string& configs,
                          const std::string& folder) {
   constexpr std::size_t kMostListed = 16;
-  const bool is_plain = name.find_first_of("/\\") == std::string::npos;
+  // A profile has the name of its GPU, which is none to write elsewhere.
+  const bool may_be_other =
+      is_preset_folder(folder) && name.find_first_of("/\\") == std::string::npos;
   for (const auto& [other, place] : kPlaces)
-    if (is_plain && has_place(folder) && other != folder &&
-        is_file(preset_path(configs, other, name)))
+    if (may_be_other && other != folder && is_file(preset_path(configs, other, name)))
       return fmt::format("it is a {} preset: write it at {}", singular(other), place);
   const std::vector<std::string> known = preset_names(configs, folder);
   const std::vector<std::string_view> views(known.begin(), known.end());

@@ -70,6 +70,7 @@ std::string preset_path(const std::string& configs, const std::string& folder,
                         const std::string& name);
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
 bool is_file(const std::string& path);
+bool is_preset_folder(const std::string& name);  // "models", but not "profiles"
 // What a file of the folder is: "models" -> "model", "software" -> "software".
 std::string_view singular(std::string_view folder);
 

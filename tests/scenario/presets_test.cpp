@@ -99,6 +99,21 @@ TEST_CASE("a preset of another kind is sent to its place") {
   }
 }
 
+TEST_CASE("what contradicts a preset is told where the scenario says it") {
+  const test::Folder folder("contradicted");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const std::string model = R"(model={"preset": "llama3-8b"})";
+  const std::string heads = test::problems(path, {model, "model.heads=7"});
+  CHECK(heads.find(
+            "--set model.heads=7: error: /model/hidden: hidden 4096 is not divisible by 7") == 0);
+  CHECK(heads.find("; hidden is of ") != std::string::npos);
+  const std::string server = test::problems(
+      path, {"cluster.node=p3dn.24xlarge", "parallelism.tp=1", "parallelism.pp=1",
+             "training.precision.compute=fp16", "parallelism.data_parallel.kind=parameter_server"});
+  CHECK(server.find("--set cluster.node=p3dn.24xlarge: error: /cluster/node/host/") == 0);
+  CHECK(server.find("state it in the scenario") != std::string::npos);
+}
+
 TEST_CASE("of a name that is like none the others are counted or listed") {
   const test::Folder folder("unlike-names");
   const std::string path = folder.write("s.json", test::kSmall);

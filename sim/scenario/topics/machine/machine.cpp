@@ -204,7 +204,9 @@ void require_of_hosts(const topologies::ClusterSpec& cluster, const char* key,
     if (!is_given(cluster.server_of_kind(kind)))
       findings.error(fmt::format("{}/host/{}", node_pointer(kind), key),
                      fmt::format("is required and missing: {}", what),
-                     "state it, as the preset dgx-h100 does");
+                     fmt::format("state it in the scenario, as the preset dgx-h100 does: "
+                                 "\"host\": {{\"{}\": ...}} in its node",
+                                 key));
 }
 
 namespace {
