@@ -9,8 +9,8 @@ enum class ExitCode : int {
   done = 0,
   infeasible = 1,     // out of memory or deadlock; of `compare`: no variant is feasible
   usage = 2,          // the command line is wrong
-  invalid_input = 3,  // a file is wrong
-  environment = 4,    // a file cannot be read or written
+  invalid_input = 3,  // a file is wrong or absent
+  environment = 4,    // a file cannot be written, or the machine is in the way
   internal = 70,      // a mistake of ours
 };
 

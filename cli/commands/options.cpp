@@ -17,7 +17,8 @@ namespace {
 constexpr int kMaxJobs = 256;
 constexpr const char* kFooter =
     R"(Exit codes: 0 done, 1 does not fit in memory or never finishes, 2 wrong command line,
-3 wrong input file, 4 file or environment problem, 70 mistake of ours.)";
+3 wrong or absent input file, 4 file that cannot be written or other trouble of the machine,
+70 mistake of ours.)";
 
 // An option that may be left out, but not given as nothing: a shell writes "" for a variable that
 // is not set.

@@ -24,10 +24,10 @@ no variant is feasible.
 The command line is wrong.
 .TP
 .B 3
-A file is wrong; every mistake is listed with line, column and cure.
+A file is wrong or absent; every mistake is listed with line, column and cure.
 .TP
 .B 4
-A file cannot be read or written.
+A file cannot be written, or the machine is in the way.
 .TP
 .B 70
 A mistake of the program itself; please report it.
