@@ -10,7 +10,7 @@
 #include "sim/json/reader.h"
 #include "sim/scenario/other_jobs.h"
 #include "sim/scenario/software.h"
-#include "sim/scenario/translations.h"
+#include "sim/scenario/words/translations.h"
 
 namespace trainyard::scenario {
 

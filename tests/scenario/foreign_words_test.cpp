@@ -1,5 +1,5 @@
 // Whoever comes with the words of another framework is answered with ours.
-#include "sim/scenario/foreign_words.h"
+#include "sim/scenario/words/foreign_words.h"
 
 #include <doctest/doctest.h>
 

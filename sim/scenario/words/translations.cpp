@@ -1,4 +1,4 @@
-#include "sim/scenario/translations.h"
+#include "sim/scenario/words/translations.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "sim/scenario/foreign_words.h"
+#include "sim/scenario/words/foreign_words.h"
 
 namespace trainyard::scenario {
 

@@ -1,4 +1,4 @@
-#include "sim/scenario/foreign_words.h"
+#include "sim/scenario/words/foreign_words.h"
 
 #include <array>
 
@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments.
-constexpr auto kKeys = std::to_array<Word>({
+constexpr std::array<Word, 196> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -217,10 +217,10 @@ constexpr auto kKeys = std::to_array<Word>({
     {"zero_optimization", "/parallelism/data_parallel/kind"},
     {"zero_optimization_stage", "/parallelism/data_parallel/kind"},
     {"zero_stage", "/parallelism/data_parallel/kind"},
-});
+}};
 
 // Values of choices.
-constexpr auto kValues = std::to_array<Word>({
+constexpr std::array<Word, 68> kValues = {{
     {"1f1b_interleaved", "interleaved_1f1b"},
     {"adam_w", "adamw"},
     {"adamw_torch", "adamw"},
@@ -289,25 +289,25 @@ constexpr auto kValues = std::to_array<Word>({
     {"zero_bubble", "zb_h1"},
     {"zero_infinity", "zero3"},
     {"zero_offload", "zero2"},
-});
+}};
 
 // Degrees by the names of sections.
-constexpr auto kDegrees = std::to_array<Word>({{"context_parallel", "/parallelism/cp"},
-                                               {"data_parallel", "/parallelism/dp"},
-                                               {"expert_parallel", "/parallelism/ep"},
-                                               {"pipeline", "/parallelism/pp"},
-                                               {"pipeline_parallel", "/parallelism/pp"},
-                                               {"tensor_parallel", "/parallelism/tp"}});
+constexpr std::array<Word, 6> kDegrees = {{{"context_parallel", "/parallelism/cp"},
+                                           {"data_parallel", "/parallelism/dp"},
+                                           {"expert_parallel", "/parallelism/ep"},
+                                           {"pipeline", "/parallelism/pp"},
+                                           {"pipeline_parallel", "/parallelism/pp"},
+                                           {"tensor_parallel", "/parallelism/tp"}}};
 
 // Line rates by the names of network cards.
-constexpr auto kNetworks = std::to_array<Word>({{"sdr", "10Gbps"},
-                                                {"qdr", "40Gbps"},
-                                                {"fdr", "56Gbps"},
-                                                {"edr", "100Gbps"},
-                                                {"hdr100", "100Gbps"},
-                                                {"hdr", "200Gbps"},
-                                                {"ndr", "400Gbps"},
-                                                {"xdr", "800Gbps"}});
+constexpr std::array<Word, 8> kNetworks = {{{"sdr", "10Gbps"},
+                                            {"qdr", "40Gbps"},
+                                            {"fdr", "56Gbps"},
+                                            {"edr", "100Gbps"},
+                                            {"hdr100", "100Gbps"},
+                                            {"hdr", "200Gbps"},
+                                            {"ndr", "400Gbps"},
+                                            {"xdr", "800Gbps"}}};
 
 template <class Table>
 std::optional<std::string_view> find(const Table& table, std::string_view word) {
