@@ -12,7 +12,7 @@ struct Word {
 
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
-// its networks; vLLM's engine arguments.
+// its networks; vLLM's engine arguments; what docs/software.md says of others.
 constexpr std::array<Word, 196> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
