@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "sim/base/check.h"
 #include "sim/plan/program_builder.h"
@@ -52,26 +53,35 @@ unsigned waited_for(unsigned waits) {
   return waits & ~stream_bit(StreamKind::compute);
 }
 
-// The same of the ops of a block, in their order: a transfer that an op waits for may itself have
-// waited for another, as a gather of activations does for that of the parameters behind it.
-class WaitedFor {
+// Of the ops of a block, in their order: a transfer that an op waits for may itself have waited for
+// another, as a gather of activations does for that of the parameters behind it.
+class WaitedThrough {
  public:
-  unsigned next(const engine::Op& op) {
-    unsigned waited = waited_for(op.waits);
-    for (unsigned waits = waited; waits != 0; waits &= waits - 1)
-      waited |= before_[static_cast<std::size_t>(std::countr_zero(waits))];
+  struct Streams {
+    unsigned streams = 0;
+    std::uint32_t until = 0;  // into the block: for their ops before that one
+  };
+  Streams next(const engine::Op& op, unsigned waited, std::uint32_t at) {
+    Streams through;
+    for (unsigned waits = waited; waits != 0; waits &= waits - 1) {
+      const Streams& before = before_[static_cast<std::size_t>(std::countr_zero(waits))];
+      through.streams |= before.streams & ~waited;
+      through.until = std::max(through.until, before.until);
+    }
     if (op.stream != static_cast<std::uint8_t>(StreamKind::compute)) {
-      before_[op.stream] |= waited;
-      return waited;
+      const unsigned own = op.waits & ~stream_bit(StreamKind::compute);
+      if (own != 0)
+        before_[op.stream] = {before_[op.stream].streams | own | through.streams, at};
+      return through;
     }
     // What it waited for is over when it ends.
     for (unsigned waits = op.waits; waits != 0; waits &= waits - 1)
-      before_[static_cast<std::size_t>(std::countr_zero(waits))] = 0;
-    return waited;
+      before_[static_cast<std::size_t>(std::countr_zero(waits))] = {};
+    return through;
   }
 
  private:
-  std::array<unsigned, engine::kMaxStreams> before_{};  // by stream, of its ops so far
+  std::array<Streams, engine::kMaxStreams> before_{};  // by stream, of its ops so far
 };
 
 }  // namespace
@@ -81,13 +91,18 @@ StreamIndex::StreamIndex(const engine::Program& program) : program_(program) {
   std::vector<std::uint32_t> begins;
   for (const engine::Block& block : program.blocks) {
     begins.push_back(static_cast<std::uint32_t>(ops_.size()));
-    WaitedFor waited;
+    WaitedThrough chain;
     for (const engine::Op& op : block.ops) {
       const auto group = static_cast<OpGroup>(op.group);
       const bool computes = op.kind == OpKind::compute;
+      const unsigned waited = waited_for(op.waits) & all;
+      const WaitedThrough::Streams through =
+          chain.next(op, waited, static_cast<std::uint32_t>(&op - block.ops.data()));
       busy_ |= 1U << op.stream;
       ops_.push_back(
-          {.waited = waited.next(op) & all,
+          {.waited = waited,
+           .through = through.streams,
+           .through_until = through.until,
            .waits = op.waits,
            .stream = op.stream,
            .group = op.group,
@@ -245,23 +260,26 @@ void Accountant::walk(engine::StateWalk& walk, std::uint32_t actor) {
     walk.sum(part);
 }
 
-// What the op itself waited for has ended; of the other streams all that was enqueued before it
-// must have.
-bool Accountant::is_known(const Gap& gap, unsigned streams) {
+// What the op itself waited for has ended; of the other streams all that was enqueued before
+// `until` must have.
+bool Accountant::is_known(const Gap& gap, unsigned streams, std::uint32_t until) {
   for (; streams != 0; streams &= streams - 1) {
     const auto s = static_cast<std::uint32_t>(std::countr_zero(streams));
     StreamIndex::Place& next = streams_[s].next;
     index_.find(s, next);
-    if (next < StreamIndex::Place{gap.next.call, gap.next.op}) return false;
+    if (next < StreamIndex::Place{gap.next.call, until}) return false;
   }
   return true;
 }
 
 bool Accountant::account_if_known(const Gap& gap) {
   const StreamIndex::OfOp& op = index_.op(gap.next.call, gap.next.op);
-  if (!is_known(gap, op.waited & ~op.waits)) return false;
-  asked_ |= op.waited;
-  find_in_flight(gap.begin, gap.next.begin, op.waited, &gap.next);
+  if (!is_known(gap, op.waited & ~op.waits, gap.next.op)) return false;
+  if (!is_known(gap, op.through, op.through_until)) return false;
+  asked_ |= op.waited | op.through;
+  intervals_.clear();
+  add_in_flight(gap.begin, gap.next.begin, op.waited, {gap.next.call, gap.next.op});
+  add_in_flight(gap.begin, gap.next.begin, op.through, {gap.next.call, op.through_until});
   account(gap.begin, gap.next.begin, gap.next.issued);
   return true;
 }
@@ -271,15 +289,14 @@ void Accountant::account_known_gaps() {
     gaps_.pop_front();
 }
 
-// The transfers in flight during [begin, end) among those `waits` names, enqueued before `until` if
-// given.
-void Accountant::find_in_flight(Duration begin, Duration end, unsigned waits, const Span* until) {
-  intervals_.clear();
-  for (waits &= all_; waits != 0; waits &= waits - 1) {
-    const auto s = static_cast<std::size_t>(std::countr_zero(waits));
+// To the intervals, the transfers in flight during [begin, end) of these streams that were enqueued
+// before `until`.
+void Accountant::add_in_flight(Duration begin, Duration end, unsigned streams,
+                               const StreamIndex::Place& until) {
+  for (streams &= all_; streams != 0; streams &= streams - 1) {
+    const auto s = static_cast<std::size_t>(std::countr_zero(streams));
     for (const Ended& op : streams_[s].since(begin)) {
-      if (op.begin >= end) break;
-      if (until != nullptr && std::pair(op.call, op.op) >= std::pair(until->call, until->op)) break;
+      if (op.begin >= end || StreamIndex::Place{op.call, op.op} >= until) break;
       const Duration from = std::max(begin, op.from);
       const Duration to = std::min(end, op.end);
       if (from < to) intervals_.push_back({from, to, exposed_by(static_cast<OpGroup>(op.group))});
@@ -358,7 +375,9 @@ Breakdown Accountant::finish(Duration end) {
   TRAINYARD_CHECK(gaps_.empty(), "{} gaps wait for transfers that have not ended", gaps_.size());
   // What is still in flight when compute is done belongs to the step as well.
   if (free_ < end) {
-    find_in_flight(free_, end, ~stream_bit(StreamKind::compute), nullptr);
+    intervals_.clear();
+    add_in_flight(free_, end, ~stream_bit(StreamKind::compute),
+                  {std::numeric_limits<std::uint32_t>::max(), 0});
     account(free_, end, Duration(0));
   }
   Duration sum{};

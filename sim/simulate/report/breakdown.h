@@ -35,9 +35,11 @@ class StreamIndex {
     friend auto operator<=>(const Place&, const Place&) = default;
   };
   struct OfOp {
-    std::uint32_t next = kUnknown;  // of the same stream in the block; unknown: it is the last
-    unsigned waited = 0;            // streams whose transfers can be what it waited for
-    unsigned waits = 0;             // streams that it waited for itself
+    std::uint32_t next = kUnknown;    // of the same stream in the block; unknown: it is the last
+    unsigned waited = 0;              // streams whose transfers can be what it waited for
+    unsigned through = 0;             // others, that transfers it waited for waited for themselves:
+    std::uint32_t through_until = 0;  // for ops of the block before this one
+    unsigned waits = 0;               // streams that it waited for itself
     std::uint8_t stream = 0;
     std::uint8_t group = 0;  // a plan::OpGroup
     bool is_answer = false;  // to what was asked when it began
@@ -122,11 +124,12 @@ class Accountant {
   };
 
   void add(TimeCategory category, Duration begin, Duration end);
-  bool is_known(const Gap& gap, unsigned streams);
+  bool is_known(const Gap& gap, unsigned streams, std::uint32_t until);
   bool account_if_known(const Gap& gap);
   void account_known_gaps();
   void account_kernels(const engine::Span& span, const StreamIndex::OfOp& op);
-  void find_in_flight(Duration begin, Duration end, unsigned waits, const engine::Span* until);
+  void add_in_flight(Duration begin, Duration end, unsigned streams,
+                     const StreamIndex::Place& until);
   void find_runs();
   void account_idle(Duration begin, Duration end, Duration issued);
   void account(Duration begin, Duration end, Duration issued);
