@@ -92,15 +92,39 @@ std::vector<Diagnostic> add_variant(const std::vector<Diagnostic>& base, Loaded&
   return own;
 }
 
+// Whether a merge of `patch` leaves something else than what was given.
+bool changes(const Value& patch, const Value& given) {
+  if (patch.is(Kind::object) && given.is(Kind::object))
+    return std::any_of(patch.members.begin(), patch.members.end(), [&](const json::Member& own) {
+      const Value* there = given.find(own.key);
+      return there != nullptr && changes(own.value, *there);
+    });
+  const auto number = json::find_number(patch);
+  return !json::same(patch, given) && (!number || number != json::find_number(given));
+}
+
+// What a patch writes at a pointer, or in the place of something around it; null: nothing.
+const Value* find_written(const Value& patch, std::string pointer) {
+  if (const Value* own = json::find(patch, pointer)) return own;
+  while (!pointer.empty()) {
+    pointer.resize(pointer.rfind('/'));
+    const Value* around = json::find(patch, pointer);
+    if (around != nullptr) return around->is(Kind::object) ? nullptr : around;
+  }
+  return nullptr;
+}
+
 // What was set is written before a variant changes the file.
 void warn_of_lost_sets(const std::vector<std::string>& sets, const Value& document,
                        const Value& patch, const std::string& variant, std::size_t index,
                        std::vector<Diagnostic>& warnings) {
-  for (const std::string& set : sets) {
+  for (auto at = sets.begin(); at != sets.end(); ++at) {
+    const std::string& set = *at;
     const std::string pointer = pointer_of_set(set);
-    const Value* kept = json::find(patch, pointer);
+    const Value* kept = find_written(patch, pointer);
     const Value* given = json::find(document, pointer);
-    if (kept == nullptr || (given != nullptr && json::same(*kept, *given))) continue;
+    if (kept == nullptr || (given != nullptr && !changes(*kept, *given))) continue;
+    if (std::find(std::next(at), sets.end(), set) != sets.end()) continue;  // told once
     Diagnostic& lost = warnings.emplace_back();
     lost.severity = Severity::warning;
     lost.at = kept->at.position();

@@ -70,6 +70,14 @@ TEST_CASE("what a variant sets otherwise after --set is warned of, with what rea
                                        {.variant = variant})
                              .variants[0])
               .find("not --set") == std::string::npos);
+  // What merges with it, a number written otherwise; what is around it and removed.
+  const auto told = [&](const char* given, const char* variant) {
+    const ScenarioSet own = load_scenario(path, {given}, {.variant = variant});
+    return test::warnings(own.variants[0]).find("not --set") != std::string::npos;
+  };
+  CHECK(!told(R"(parallelism={"pp": 2})", "b"));
+  CHECK(!told("training.micro_batch=2.0", "a"));
+  CHECK(told("parallelism.pp=1", "c"));
 }
 
 TEST_CASE("one variant is judged alone") {
