@@ -106,9 +106,10 @@ std::string name_of(const NewOptions& options) {
 // What no plan could be made of, whichever words the scenario has for it.
 void refuse_what_cannot_be(const NewOptions& options, const Network& network,
                            const NamedGpus& gpus) {
+  const std::string name = options.model.empty() ? "the network" : options.model;
   if (options.sequence_length > 0 && !reads_tokens(network))
     throw UsageError(
-        fmt::format("--sequence-length means nothing to {}, which reads no tokens", options.model));
+        fmt::format("--sequence-length means nothing to {}, which reads no tokens", name));
   if (options.global_batch % gpus.count != 0)
     throw UsageError(fmt::format(
         "--global-batch {} is no multiple of the {} GPUs, of which each takes as many samples in "
@@ -120,7 +121,7 @@ void refuse_what_cannot_be(const NewOptions& options, const Network& network,
     throw UsageError(fmt::format(
         "{} has latent attention, which only fused kernels run, and those run on GPUs of compute "
         "capability 8.0 and later: {} is older",
-        options.model.empty() ? "the network" : options.model, gpus.gpu));
+        name, gpus.gpu));
 }
 
 [[noreturn]] void refuse_bad_words(const NewOptions& options) {

@@ -40,7 +40,7 @@ function settingsDifferences() {
 function linesOf(linesOfVariant) {
   const labels = new Map();
   for (const v of variants)
-    for (const line of linesOfVariant(v))
+    for (const line of new Set(linesOfVariant(v)))
       labels.set(line, [...(labels.get(line) || []), v.label]);
   return [...labels].map(([line, own]) =>
       el("li", {}, own.length < variants.length ? el("b", {}, own.join(", ") + ": ") : null, line));

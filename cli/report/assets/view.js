@@ -74,7 +74,7 @@ const fitView = () => setView(0, timeline.end * 1.02);
 function firstEnd() {
   const ends = variants.map((v) => v.timeline.end_ps).sort((a, b) => a - b);
   const middle = ends[Math.floor((ends.length - 1) / 2)];
-  return Math.max(...ends.filter((end) => end <= 3 * middle), 1);
+  return middle > 0 ? Math.max(...ends.filter((end) => end <= 3 * middle)) : timeline.end;
 }
 
 function rowAt(y) {

@@ -63,9 +63,11 @@ void validate_work(const Scenario& scenario, Findings& findings) {
   const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, scenario.recipe);
   const bool exchanges = degrees.data * degrees.context > 1;
   if (exchanges && strategy.layer_units && layers > kMostUnits)
-    findings.error("/model/layers",
-                   fmt::format("{} gathers each of {} layers by itself, at most {} are simulated",
-                               options.kind, layers, kMostUnits));
+    findings.error(
+        "/model/layers",
+        fmt::format("{} gathers each of {} layers, embedding and head among them, by itself; at "
+                    "most {} are simulated",
+                    options.kind, layers, kMostUnits));
   if (exchanges && !strategy.layer_units)
     check_pieces("/parallelism/data_parallel/bucket_size", own * type,
                  static_cast<double>(options.bucket_size.count()), "buckets of gradients",

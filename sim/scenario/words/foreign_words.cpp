@@ -225,7 +225,7 @@ constexpr std::array<Word, 68> kValues = {{
     {"adam_w", "adamw"},
     {"adamw_torch", "adamw"},
     {"adamw_torch_fused", "adamw"},
-    {"always", "all"},
+    {"always", "\"all\" at /training/recompute_micro_batches"},
     {"bfloat16", "bf16"},
     {"cpu_adam", "adam"},
     {"cpuadam", "adam"},

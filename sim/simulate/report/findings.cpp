@@ -189,8 +189,8 @@ std::string describe_uneven_stages(const StepReport& report) {
   const double middle = seconds(stages[(stages.size() - 1) / 2].computes);
   const double longer = middle > 0 ? seconds(stages.back().computes) / middle - 1 : 0;
   if (longer < 0.03) return "";
-  return fmt::format("; stage {} computes {} longer than the middle one", stages.back().stage,
-                     percent_text(longer));
+  return fmt::format("; stage {} computes {} longer than the {}", stages.back().stage,
+                     percent_text(longer), stages.size() == 2 ? "other" : "middle one");
 }
 
 // What the numbers of this report add to the meaning of a category.

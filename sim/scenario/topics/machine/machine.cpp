@@ -70,8 +70,9 @@ void check_nic(const std::string& pointer, BytesPerSecond value, Findings& findi
   constexpr double kMost = 1.5e11;
   std::string bits = json::quantity_text(value);
   bits.replace(bits.rfind("B/s"), 3, "bps");
-  check_plausible(pointer, value, 1e8, kMost, findings,
-                  value.count() > kMost ? fmt::format("did you mean \"{}\"?", bits) : "");
+  check_plausible(
+      pointer, value, 1e8, kMost, findings,
+      value.count() > kMost ? fmt::format("if bits were meant, write \"{}\"", bits) : "");
 }
 
 void check_plausible(const std::string& pointer, Duration value, Findings& findings) {
