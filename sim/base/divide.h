@@ -1,7 +1,9 @@
 // Whole parts of integers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "sim/base/units.h"
 
@@ -22,6 +24,18 @@ constexpr std::int64_t divide_up(Integer dividend, std::int64_t divisor) {
   const Integer quotient = (dividend + divisor - 1) / divisor;
   if (quotient > kEndOfTime.count()) detail::throw_too_large();
   return static_cast<std::int64_t>(quotient);
+}
+
+// Ascending; none of 0 and below. Time: as the square root.
+inline std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 1; i <= number / i; ++i) {
+    if (number % i != 0) continue;
+    found.push_back(i);
+    if (i != number / i) found.push_back(number / i);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 }  // namespace trainyard

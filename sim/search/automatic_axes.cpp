@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "models/transformer/networks.h"
+#include "sim/base/divide.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/schedule/schedule.h"
 #include "sim/search/space.h"
@@ -16,10 +17,10 @@ using scenario::Scenario;
 
 namespace {
 
-std::vector<Value> divisors(std::int64_t number, std::int64_t most) {
+std::vector<Value> divisors_up_to(std::int64_t most, std::int64_t number) {
   std::vector<Value> found;
-  for (std::int64_t i = 1; i <= std::min(number, most); ++i)
-    if (number % i == 0) found.push_back(Value::of(i));
+  for (const std::int64_t divisor : divisors(number))
+    if (divisor <= most) found.push_back(Value::of(divisor));
   return found;
 }
 
@@ -31,7 +32,7 @@ std::int64_t gpus_of(const Scenario& scenario) {
 std::vector<Value> tensor(const Scenario& scenario) {
   const models::Transformer* stack = scenario.network.stack();
   if (stack == nullptr) return {};
-  std::vector<Value> found = divisors(fewest_gpus_in_use(scenario.cluster), stack->heads);
+  std::vector<Value> found = divisors_up_to(stack->heads, fewest_gpus_in_use(scenario.cluster));
   std::erase_if(found,
                 [&](const Value& value) { return stack->heads % *json::find_integer(value) != 0; });
   return found;
@@ -39,14 +40,14 @@ std::vector<Value> tensor(const Scenario& scenario) {
 
 std::vector<Value> pipeline(const Scenario& scenario) {
   if (!scenario.network.pipeline()) return {};
-  return divisors(gpus_of(scenario), scenario.network.chain().divisible);
+  return divisors_up_to(scenario.network.chain().divisible, gpus_of(scenario));
 }
 
 std::vector<Value> context(const Scenario& scenario) {
   constexpr std::int64_t kMost = 64;
   if (scenario.network.stack() == nullptr) return {};
   const std::int64_t length = scenario.recipe.micro_batch.sequence_length;
-  std::vector<Value> found = divisors(gpus_of(scenario), kMost);
+  std::vector<Value> found = divisors_up_to(kMost, gpus_of(scenario));
   std::erase_if(found, [&](const Value& value) {
     const std::int64_t parts = *json::find_integer(value);
     return parts > 1 && length % (2 * parts) != 0;
@@ -57,12 +58,12 @@ std::vector<Value> context(const Scenario& scenario) {
 std::vector<Value> expert(const Scenario& scenario) {
   const auto* transformer = scenario.network.find<models::Transformer>();
   if (transformer == nullptr || transformer->moe.experts == 0) return {};
-  return divisors(transformer->moe.experts, gpus_of(scenario));
+  return divisors_up_to(gpus_of(scenario), transformer->moe.experts);
 }
 
 std::vector<Value> micro_batch(const Scenario& scenario) {
   constexpr std::int64_t kMost = 1024;
-  return divisors(scenario.recipe.global_batch, kMost);
+  return divisors_up_to(kMost, scenario.recipe.global_batch);
 }
 
 std::vector<Value> words(std::initializer_list<const char*> names) {
@@ -86,7 +87,7 @@ std::vector<Value> schedules(const Scenario&) {
 
 std::vector<Value> chunks(const Scenario& scenario) {
   constexpr std::int64_t kMost = 8;
-  return divisors(scenario.network.chain().divisible, kMost);
+  return divisors_up_to(kMost, scenario.network.chain().divisible);
 }
 
 // Those that need nothing of the machine and take nothing from the training.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/transformer/networks.h"
+#include "sim/base/divide.h"
 #include "sim/json/parse.h"
 #include "sim/search/ways_to_fit.h"
 #include "sim/simulate/report/summarize.h"
@@ -24,13 +25,6 @@ struct Degrees {
   int tensor = 1, pipeline = 1, data = 1, expert = 1;
 };
 
-std::vector<int> divisors(std::int64_t number) {
-  std::vector<int> found;
-  for (int i = 1; i <= number; ++i)
-    if (number % i == 0) found.push_back(i);
-  return found;
-}
-
 class PlanSearch {
  public:
   PlanSearch(const Scenario& start, const FirstPlanOptions& options)
@@ -38,9 +32,9 @@ class PlanSearch {
 
   FirstPlan run() {
     int products_after = 0;
-    for (const int product : divisors(gpus_)) {
-      for (const int tensor : divisors(product))
-        try_degrees(tensor, product / tensor);
+    for (const std::int64_t product : divisors(gpus_)) {
+      for (const std::int64_t tensor : divisors(product))
+        try_degrees(static_cast<int>(tensor), static_cast<int>(product / tensor));
       if (fits_plainly_ && ++products_after == 2) break;
     }
     if (best_)

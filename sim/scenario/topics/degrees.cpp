@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sim/base/divide.h"
 #include "sim/recipe/rank_map.h"
 #include "sim/scenario/topics/assemble.h"
 
@@ -76,15 +77,9 @@ void visit_fields(json::Fields& f, ParallelismSection& s) {
 
 namespace {
 
-std::vector<int> divisors(int number) {
-  std::vector<int> out;
-  for (int i = 1; std::int64_t{i} * i <= number; ++i) {
-    if (number % i != 0) continue;
-    out.push_back(i);
-    if (i != number / i) out.push_back(number / i);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
+std::vector<int> degrees_of(int ranks) {
+  const std::vector<std::int64_t> found = divisors(ranks);
+  return {found.begin(), found.end()};
 }
 
 double apart(int a, int b) {
@@ -103,7 +98,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
   std::vector<Candidate> candidates;
   if (gpus % wanted.context != 0) return {};
   const int divided = gpus / wanted.context;  // cp stays as it is
-  for (const int tensor : divisors(divided)) {
+  for (const int tensor : degrees_of(divided)) {
     models::Execution execution;
     execution.micro_batch.size = scenario.recipe.micro_batch.size;
     execution.micro_batch.predictions = 0;  // another finding
@@ -114,7 +109,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
     execution.experts.tensor = 1;
     execution.tensor_parallel.sequence = scenario.plan.tensor_parallel.sequence && tensor > 1;
     if (!check_execution(scenario.network, execution).empty()) continue;
-    for (const int pipeline : divisors(divided / tensor)) {
+    for (const int pipeline : degrees_of(divided / tensor)) {
       const int data = divided / tensor / pipeline;
       const std::int64_t parts = std::int64_t{pipeline} * scenario.plan.pipeline.chunks;
       if (!scenario.network.pipeline() && pipeline > 1) continue;
@@ -143,7 +138,7 @@ std::string nearest_factorisations(const Scenario& scenario, int gpus) {
 // The cure where the batch or the network refuses all of them: what the product may be.
 std::string possible_products(const ParallelDegrees& wanted, int gpus) {
   constexpr std::size_t kMostListed = 12;
-  const std::vector<int> products = divisors(gpus);
+  const std::vector<std::int64_t> products = divisors(gpus);
   std::string listed;
   for (std::size_t i = 0; i < products.size() && products.size() <= kMostListed; ++i)
     listed += fmt::format("{}{}",
