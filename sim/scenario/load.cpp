@@ -265,7 +265,7 @@ std::optional<Scenario> with_patch(const Scenario& scenario, const Value& patch)
   Loaded loaded = load_expanded(std::move(document), places, std::move(found),
                                 is_same ? scenario.shared : nullptr);
   loaded.scenario.other_jobs = scenario.other_jobs;
-  if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded);
+  if (!has_errors(loaded.diagnostics)) judge_other_jobs(loaded, places.configs);
   if (has_errors(loaded.diagnostics)) return std::nullopt;
   loaded.scenario.label = scenario.label;
   loaded.scenario.variant = scenario.variant;

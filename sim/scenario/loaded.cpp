@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cctype>
 #include <tuple>
 #include <utility>
 
@@ -40,37 +40,40 @@ const Value& find_around(const Value& document, std::string& pointer) {
   }
 }
 
-// Of software, whose rows are the scenario's keys, the file itself is what is wrong.
-bool is_of_preset(const Value& value, const Value& document) {
-  if (!value.at.file || (document.at.file && *value.at.file == *document.at.file)) return false;
-  const std::filesystem::path folder = std::filesystem::path(*value.at.file).parent_path();
-  return folder.filename() != "software" && is_preset_folder(folder.filename().string());
+bool is_of_preset(const Value& value, const std::string& configs) {
+  return value.at.file && is_preset_file(*value.at.file, configs);
+}
+
+// Whether a text has the key as a word of its own.
+bool names(const std::string& text, const std::string& key) {
+  const auto is_of_key = [&](std::size_t at) {
+    return at < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');
+  };
+  for (std::size_t at = text.find(key); at != text.npos; at = text.find(key, at + 1))
+    if (!is_of_key(at - 1) && !is_of_key(at + key.size())) return true;
+  return false;
 }
 
 // Of the keys beside that of `pointer`, one that the scenario says itself and the message names.
-const Value* find_said_beside(const Value& document, const std::string& pointer,
-                              const std::string& message) {
+const Value* find_said_beside(const Value& document, const std::string& configs,
+                              const std::string& pointer, const std::string& message) {
   const Value* around = json::find(document, pointer.substr(0, pointer.rfind('/')));
   for (const json::Member& member : around->members)
-    if (!is_of_preset(member.value, document) && message.find(member.key) != message.npos)
-      return &member.value;
+    if (!is_of_preset(member.value, configs) && names(message, member.key)) return &member.value;
   return nullptr;
 }
 
-}  // namespace
-
-Position locate(const Value& document, std::string pointer) {
-  return find_around(document, pointer).at.position();
-}
-
-void set_place(const Value& document, Diagnostic& diagnostic) {
+// Puts a diagnostic to its pointer's place. An error in a preset's field is told where the scenario
+// says what contradicts it, else where it names the preset, as that is what its author can change.
+void set_place(const Value& document, const std::string& configs, Diagnostic& diagnostic) {
   std::string pointer = diagnostic.pointer;
   const Value& wrong = find_around(document, pointer);
   diagnostic.at = wrong.at.position();
-  if (!is_error(diagnostic) || !is_of_preset(wrong, document)) return;
+  if (!is_error(diagnostic) || !is_of_preset(wrong, configs)) return;
   const Value* said = nullptr;
   if (pointer == diagnostic.pointer) {
-    said = find_said_beside(document, pointer, diagnostic.message);
+    said = find_said_beside(document, configs, pointer, diagnostic.message);
     diagnostic.hint += fmt::format("{}{} is of {}:{}:{}", diagnostic.hint.empty() ? "" : "; ",
                                    json::split_pointer(pointer).back(), diagnostic.at.file,
                                    diagnostic.at.line, diagnostic.at.column);
@@ -78,9 +81,15 @@ void set_place(const Value& document, Diagnostic& diagnostic) {
   while (said == nullptr) {
     pointer.resize(pointer.rfind('/'));
     const Value& above = find_around(document, pointer);
-    if (!is_of_preset(above, document)) said = &above;
+    if (!is_of_preset(above, configs)) said = &above;
   }
   diagnostic.at = said->at.position();
+}
+
+}  // namespace
+
+Position locate(const Value& document, std::string pointer) {
+  return find_around(document, pointer).at.position();
 }
 
 bool is_error(const Diagnostic& diagnostic) {
@@ -112,7 +121,7 @@ Loaded load_expanded(Value document, const Places& places, std::vector<Diagnosti
   out.scenario = assemble(out.sections, std::move(document), places, findings, std::move(known));
   if (!findings.has_errors()) validate(out.scenario, out.sections, findings);
   for (Diagnostic& diagnostic : findings.found) {
-    set_place(out.scenario.document, diagnostic);
+    set_place(out.scenario.document, places.configs, diagnostic);
     out.diagnostics.push_back(std::move(diagnostic));
   }
   return out;
@@ -122,11 +131,11 @@ bool has_errors(const std::vector<Diagnostic>& diagnostics) {
   return std::any_of(diagnostics.begin(), diagnostics.end(), is_error);
 }
 
-void judge_other_jobs(Loaded& loaded) {
+void judge_other_jobs(Loaded& loaded, const std::string& configs) {
   Findings findings;
   validate_other_jobs(loaded.scenario, findings);
   for (Diagnostic& diagnostic : findings.found) {
-    set_place(loaded.scenario.document, diagnostic);
+    set_place(loaded.scenario.document, configs, diagnostic);
     loaded.diagnostics.push_back(std::move(diagnostic));
   }
 }
@@ -152,7 +161,7 @@ Loaded load_document(Value document, const Places& places) {
     }
     out.scenario.other_jobs.push_back({section.name, std::move(loaded.scenario)});
   }
-  if (!has_errors(out.diagnostics)) judge_other_jobs(out);
+  if (!has_errors(out.diagnostics)) judge_other_jobs(out, places.configs);
   return out;
 }
 

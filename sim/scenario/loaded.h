@@ -28,10 +28,6 @@ bool contains(const std::vector<Diagnostic>& list, const Diagnostic& diagnostic)
 // The place of a pointer's value, or of the nearest object around it.
 Position locate(const json::Value& document, std::string pointer);
 
-// Puts a diagnostic to its pointer's place. An error in a preset's field is told where the scenario
-// says what contradicts it, else where it names the preset, as that is what its author can change.
-void set_place(const json::Value& document, Diagnostic& diagnostic);
-
 // The fields of a document whose presets are expanded.
 ScenarioSections read_sections(const json::Value& document, std::vector<Diagnostic>& diagnostics);
 
@@ -46,7 +42,8 @@ Loaded load_expanded(json::Value document, const Places& places,
                      std::shared_ptr<const NetworkAndMachine> known = nullptr);
 
 // What is wrong with the jobs of a scenario together, at its places.
-void judge_other_jobs(Loaded& loaded);
+// `configs`: its folder of presets.
+void judge_other_jobs(Loaded& loaded, const std::string& configs);
 
 // A document and merge patches (RFC 7396) on it. What a patch leaves alone is read once: presets,
 // the network, the machine, software; so a patch of degrees takes a tenth of the time of a file.

@@ -55,15 +55,20 @@ bool lists_device(const json::Value& preset, const std::string& device) {
 
 // Where a scenario names a file of each folder.
 struct PresetPlace {
-  const char* folder;
-  const char* place;
+  std::string_view folder, place;
 };
+constexpr std::string_view kSoftware = "software";
 constexpr std::array<PresetPlace, 6> kPlaces = {{{"models", "/model/preset"},
                                                  {"gpus", "/cluster/node/gpu"},
                                                  {"servers", "/cluster/node"},
                                                  {"clusters", "/cluster/preset"},
                                                  {"transports", "/cluster/node/nic/transport"},
-                                                 {"software", "/software"}}};
+                                                 {kSoftware, "/software"}}};
+
+bool is_preset_folder(const std::string& name) {
+  return std::any_of(kPlaces.begin(), kPlaces.end(),
+                     [&](const PresetPlace& known) { return name == known.folder; });
+}
 
 }  // namespace
 
@@ -95,19 +100,23 @@ std::string shipped_configs() {
   return "";
 }
 
-bool is_preset_folder(const std::string& name) {
-  return std::any_of(kPlaces.begin(), kPlaces.end(),
-                     [&](const PresetPlace& known) { return name == known.folder; });
+bool is_preset_file(const std::string& file, const std::string& configs) {
+  return std::any_of(kPlaces.begin(), kPlaces.end(), [&](const PresetPlace& known) {
+    const auto is_in = [&](const std::string& folder) {
+      return !folder.empty() && file.starts_with(fmt::format("{}/{}/", folder, known.folder));
+    };
+    return known.folder != kSoftware && (is_in(configs) || is_in(shipped_configs()));
+  });
 }
 
-std::string cure_of_name(const std::string& name, const std::string& configs,
-                         const std::string& folder) {
+std::string cure_of_preset(const std::string& name, const std::string& configs,
+                           const std::string& folder) {
   constexpr std::size_t kMostListed = 16;
   // A profile has the name of its GPU, which is none to write elsewhere.
   const bool may_be_other =
       is_preset_folder(folder) && name.find_first_of("/\\") == std::string::npos;
   for (const auto& [other, place] : kPlaces)
-    if (may_be_other && other != folder && is_file(preset_path(configs, other, name)))
+    if (may_be_other && other != folder && is_file(preset_path(configs, std::string(other), name)))
       return fmt::format("it is a {} preset: write it at {}", singular(other), place);
   const std::vector<std::string> known = preset_names(configs, folder);
   const std::vector<std::string_view> views(known.begin(), known.end());

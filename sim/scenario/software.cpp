@@ -32,7 +32,7 @@ std::string file_of(const Value& scenario, const Places& places,
   if (plain && is_file(path))
     return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
   error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)),
-        cure_of_name(name->text, places.configs, kFolder));
+        cure_of_preset(name->text, places.configs, kFolder));
   return "";
 }
 

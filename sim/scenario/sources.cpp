@@ -151,7 +151,7 @@ void unknown_preset(const Value& name, std::string_view key, const std::string& 
   if (is_file_name)
     hint = named_not_filed(name, folder, preset_names(configs, folder));
   else if (hint.empty())
-    hint = cure_of_name(name.text, configs, folder);
+    hint = cure_of_preset(name.text, configs, folder);
   error(diagnostics, name.at, pointer, fmt::format("unknown {} {}", what, json::quoted(name)),
         hint);
 }

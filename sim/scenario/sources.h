@@ -64,20 +64,21 @@ json::Value from_hugging_face(const json::Value& config, std::vector<Diagnostic>
 std::string shipped_configs();
 
 // A file of a configs folder, or of the shipped one where that has none of the name: "gpus", "h100"
-// ->
-// ".../gpus/h100.json". So a project can keep a few presets of its own beside the shipped ones.
+// -> ".../gpus/h100.json". So a project can keep a few presets of its own beside the shipped ones.
 std::string preset_path(const std::string& configs, const std::string& folder,
                         const std::string& name);
 std::vector<std::string> preset_names(const std::string& configs, const std::string& folder);
 bool is_file(const std::string& path);
-bool is_preset_folder(const std::string& name);  // "models", but not "profiles"
+// Whether presets of a part of the scenario are read from there: not of software, whose rows are
+// keys of the scenario.
+bool is_preset_file(const std::string& file, const std::string& configs);
 // What a file of the folder is: "models" -> "model", "software" -> "software".
 std::string_view singular(std::string_view folder);
 
 // What to write for a name that no file of a folder has: the place of what it is a file of, names
 // near it, or where all of them are listed.
-std::string cure_of_name(const std::string& name, const std::string& configs,
-                         const std::string& folder);
+std::string cure_of_preset(const std::string& name, const std::string& configs,
+                           const std::string& folder);
 
 // Names of presets that come with trainyard, sorted.
 std::vector<std::string> shipped_models();

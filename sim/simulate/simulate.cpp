@@ -20,12 +20,6 @@ namespace trainyard::simulate {
 
 namespace {
 
-bool is_of_preset(const std::string& file, const std::string& configs) {
-  for (const char* folder : {"gpus", "servers", "clusters"})
-    if (file.starts_with(fmt::format("{}/{}/", configs, folder))) return true;
-  return false;
-}
-
 // Shares of the peak that the scenario itself says of types whose laws are not made from them.
 void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
   const std::vector<topologies::GpuKind> kinds = topologies::gpu_kinds(job.cluster);
@@ -34,7 +28,8 @@ void warn_of_unused_shares(const scenario::Scenario& scenario, Job& job) {
     for (const models::Dtype dtype : models::kDtypes) {
       const std::string pointer = fmt::format("{}/sustained/{}", pointers[kind], name(dtype));
       const json::Value* said = json::find(scenario.document, pointer);
-      if (said == nullptr || is_of_preset(said->at.position().file, scenario.configs)) continue;
+      if (said == nullptr || scenario::is_preset_file(said->at.position().file, scenario.configs))
+        continue;
       const topologies::GpuSpec& gpu = *kinds[kind].gpu;
       if (models::peak_of(gpu.sustained, dtype) == 0) continue;
       const auto& profile = job.prices[kind].profile;

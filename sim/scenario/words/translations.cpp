@@ -67,12 +67,21 @@ std::string cure_of_bandwidth(std::string_view text) {
   return {};
 }
 
+// Whether a choice has the name, as far as its hint lists what it has.
+bool may_have(const std::string& hint, std::string_view name) {
+  constexpr std::string_view kKnown = "known: ";
+  const std::size_t at = hint.find(kKnown);
+  if (at == hint.npos) return true;
+  const std::string listed = fmt::format(", {},", hint.substr(at + kKnown.size()));
+  return listed.find(fmt::format(" {},", name)) != listed.npos;
+}
+
 std::string cure_of_value(const Diagnostic& diagnostic, const Value& value) {
   const std::string& message = diagnostic.message;
   if (message.starts_with("unknown ")) {
-    if (const auto ours = foreign_value(value.text))
-      return (*ours)[0] == '"' ? fmt::format("write {}", *ours)
-                               : fmt::format("write \"{}\"", *ours);
+    const std::optional<std::string_view> ours = foreign_value(value.text);
+    if (ours && (*ours)[0] == '"') return fmt::format("write {}", *ours);
+    if (ours && may_have(diagnostic.hint, *ours)) return fmt::format("write \"{}\"", *ours);
   }
   if (message.starts_with("expected a whole number") || message.starts_with("expected a number"))
     return cure_of_number(value.text);

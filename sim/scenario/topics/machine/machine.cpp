@@ -113,7 +113,7 @@ ProfileChoice named_profile(const std::string& wanted, const json::Value& docume
       return {preset_stays(path, *value, kPointer, places, findings.found) ? path : "", false};
     if (!wanted.ends_with(".json") && !names_file(*value)) {
       findings.error(kPointer, fmt::format("no profile \"{}\"", wanted),
-                     cure_of_name(wanted, places.configs, "profiles"));
+                     cure_of_preset(wanted, places.configs, "profiles"));
       return {};
     }
   }
