@@ -2,9 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/simulate/report/summarize.h"
-#include "tests/simulate/toy.h"
-#include "tests/support/networks.h"
-#include "tests/support/rooms.h"
+#include "tests/simulate/gpt_job.h"
 
 using namespace trainyard;
 
@@ -12,17 +10,6 @@ namespace {
 
 Duration part(const Breakdown& breakdown, TimeCategory category) {
   return breakdown[static_cast<std::size_t>(category)];
-}
-
-Job job(int tensor, int data, int pipeline) {
-  Transformer network = gpt(4, 512, 8, 8192);
-  Job result;
-  result.network = network;
-  result.cluster = toy::cluster(tensor * data * pipeline, 1);
-  result.recipe.global_batch = 4 * data;
-  result.recipe.micro_batch.sequence_length = 256;
-  result.plan.degrees = {.tensor = tensor, .data = data, .pipeline = pipeline};
-  return result;
 }
 
 StepReport report_of(const Job& job) {
@@ -35,7 +22,7 @@ TEST_CASE("the breakdown of every rank sums to the step") {
   for (const auto& [tensor, data, pipeline] :
        {std::array{1, 1, 1}, std::array{4, 1, 1}, std::array{1, 4, 1}, std::array{1, 1, 4},
         std::array{2, 2, 2}}) {
-    const StepReport report = report_of(job(tensor, data, pipeline));
+    const StepReport report = report_of(gpt_job(tensor, data, pipeline));
     Duration sum{};
     for (const Duration time : report.breakdown)
       sum += time;
@@ -50,7 +37,7 @@ TEST_CASE("the breakdown of every rank sums to the step") {
 }
 
 TEST_CASE("a single GPU without launch time computes all the time") {
-  const StepReport report = report_of(job(1, 1, 1));
+  const StepReport report = report_of(gpt_job(1, 1, 1));
   CHECK(part(report.breakdown, TimeCategory::compute) +
             part(report.breakdown, TimeCategory::optimizer) ==
         *report.step_time);
@@ -58,11 +45,11 @@ TEST_CASE("a single GPU without launch time computes all the time") {
 }
 
 TEST_CASE("each kind of parallelism exposes its own communication and no other") {
-  const StepReport tensor = report_of(job(4, 1, 1));
+  const StepReport tensor = report_of(gpt_job(4, 1, 1));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_tp) > Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_dp) == Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_pp) == Duration(0));
-  Job divided = job(1, 4, 1);
+  Job divided = gpt_job(1, 4, 1);
   divided.recipe.kernels.attention = AttentionKernel::fa2;
   divided.recipe.global_batch = 4;
   divided.plan.degrees = {.context = 4};
@@ -72,24 +59,24 @@ TEST_CASE("each kind of parallelism exposes its own communication and no other")
   // Its ranks hold the same parameters: their gradients are summed.
   CHECK(part(context.breakdown, TimeCategory::exposed_dp) > Duration(0));
   CHECK(part(tensor.breakdown, TimeCategory::exposed_cp) == Duration(0));
-  Job routed = job(1, 4, 1);
+  Job routed = gpt_job(1, 4, 1);
   routed.network.change<Transformer>().biases = false;
   routed.network.change<Transformer>().moe = {.experts = 8, .top_k = 2, .ffn_hidden = 512};
   routed.plan.experts.ranks = 4;
   const StepReport experts = report_of(routed);
   CHECK(part(experts.breakdown, TimeCategory::exposed_ep) > Duration(0));
   CHECK(part(experts.breakdown, TimeCategory::exposed_cp) == Duration(0));
-  const StepReport data = report_of(job(1, 4, 1));
+  const StepReport data = report_of(gpt_job(1, 4, 1));
   CHECK(part(data.breakdown, TimeCategory::exposed_tp) == Duration(0));
   CHECK(part(data.breakdown, TimeCategory::exposed_dp) > Duration(0));
-  const StepReport pipeline = report_of(job(1, 1, 4));
+  const StepReport pipeline = report_of(gpt_job(1, 1, 4));
   CHECK(part(pipeline.breakdown, TimeCategory::bubble) > Duration(0));
   CHECK(part(pipeline.breakdown, TimeCategory::exposed_dp) == Duration(0));
 }
 
 // The first transfer of a layer gathers activations and stands behind that of the parameters.
 TEST_CASE("ranks that are all alike wait for no rank, whatever their transfers wait for") {
-  Job sharded = job(2, 4, 1);
+  Job sharded = gpt_job(2, 4, 1);
   sharded.network = llama(4, 4096, 32, 8, 14336, 128256);
   sharded.plan.tensor_parallel.sequence = true;
   sharded.plan.data_parallel.kind = "zero3";
@@ -104,7 +91,7 @@ TEST_CASE("ranks that are all alike wait for no rank, whatever their transfers w
 
 // What is hidden and what is exposed of the all-reduces is all there is of them.
 TEST_CASE("without overlap the whole all-reduce is exposed") {
-  Job slow = job(1, 4, 1);
+  Job slow = gpt_job(1, 4, 1);
   slow.plan.data_parallel.overlap_backward = false;
   const auto step = simulate_step(slow);
   Duration total{};
@@ -115,11 +102,11 @@ TEST_CASE("without overlap the whole all-reduce is exposed") {
   }
   const StepReport report = summarize(slow, *step);
   CHECK(part(report.breakdown, TimeCategory::exposed_dp) == total);
-  CHECK(*report_of(job(1, 4, 1)).step_time < *report.step_time);
+  CHECK(*report_of(gpt_job(1, 4, 1)).step_time < *report.step_time);
 }
 
 TEST_CASE("a slow host is seen as host time") {
-  Job launched = job(1, 1, 1);
+  Job launched = gpt_job(1, 1, 1);
   Profile profile;
   profile.name = "slow host";
   profile.launch = Seconds(50e-6);
@@ -133,7 +120,7 @@ TEST_CASE("a slow host is seen as host time") {
 }
 
 TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes") {
-  Job plain = job(1, 1, 1);
+  Job plain = gpt_job(1, 1, 1);
   const StepReport without = report_of(plain);
   CHECK(without.mfu > 0);
   CHECK(without.mfu <= 1);
@@ -146,7 +133,7 @@ TEST_CASE("MFU is below one, and HFU exceeds it by what recomputation executes")
 }
 
 TEST_CASE("a GPU that is faster than the others has a peak as much higher") {
-  Job even = job(1, 2, 1);
+  Job even = gpt_job(1, 2, 1);
   const StepReport as_they_are = report_of(even);
   even.stragglers = {{0, 0.25}, {1, 0.25}};
   const StepReport fast = report_of(even);
@@ -159,7 +146,7 @@ TEST_CASE("a GPU that is faster than the others has a peak as much higher") {
 
 // Half of the square of attention is masked, in three passes: 6 B s^2 l h.
 TEST_CASE("model FLOPs leave out what the mask does, the other convention counts it") {
-  const Job plain = job(1, 1, 1);
+  const Job plain = gpt_job(1, 1, 1);
   const Transformer network = gpt(4, 512, 8, 8192);
   const std::int64_t s = plain.recipe.micro_batch.sequence_length;
   const std::int64_t masked =
@@ -172,7 +159,7 @@ TEST_CASE("model FLOPs leave out what the mask does, the other convention counts
 
 // 8 samples a step: 1001 samples are 126 steps, the last one not full.
 TEST_CASE("a training is as many steps as its samples take, and its energy between idle and busy") {
-  Job plain = job(2, 2, 1);
+  Job plain = gpt_job(2, 2, 1);
   CHECK(!report_of(plain).training);
   plain.length = {.samples = 1001, .gpu_hour = 2.5, .own = {}};
   plain.cluster.server.gpu.idle_power = Watts(100);
@@ -195,7 +182,7 @@ TEST_CASE("a training is as many steps as its samples take, and its energy betwe
 }
 
 TEST_CASE("what the model multiplies does not depend on memory") {
-  Job big = job(1, 1, 1);
+  Job big = gpt_job(1, 1, 1);
   const StepReport fits = report_of(big);
   big.cluster.server.gpu.memory = Bytes(100 << 20);
   const StepReport report = report_of(big);
@@ -206,7 +193,7 @@ TEST_CASE("what the model multiplies does not depend on memory") {
 }
 
 TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
-  Job big = job(1, 1, 1);
+  Job big = gpt_job(1, 1, 1);
   big.cluster.server.gpu.memory = Bytes(100 << 20);
   const StepReport report = report_of(big);
   CHECK_FALSE(report.fits);
@@ -222,7 +209,7 @@ TEST_CASE("a job that does not fit says so and keeps its peak and owners") {
 TEST_CASE("activations at the peak by module sum to their category") {
   for (const int pipeline : {1, 4}) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-      Job some = job(1, 1, pipeline);
+      Job some = gpt_job(1, 1, pipeline);
       some.recipe.recompute.form = recompute;
       if (recompute == Recompute::full)
         some.recipe.recompute.layers = {RecomputeLayers::Method::every, 1};

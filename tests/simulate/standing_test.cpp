@@ -3,23 +3,11 @@
 #include <doctest/doctest.h>
 
 #include "sim/simulate/report/summarize.h"
-#include "tests/simulate/toy.h"
-#include "tests/support/networks.h"
-#include "tests/support/rooms.h"
+#include "tests/simulate/gpt_job.h"
 
 using namespace trainyard;
 
 namespace {
-
-Job pipeline_of(int tensor, int data, int stages) {
-  Job job;
-  job.network = gpt(4, 512, 8, 8192);
-  job.cluster = toy::cluster(tensor * data * stages, 1);
-  job.recipe.global_batch = 4 * data;
-  job.recipe.micro_batch.sequence_length = 256;
-  job.plan.degrees = {.tensor = tensor, .data = data, .pipeline = stages};
-  return job;
-}
 
 StepReport check_standing(const Job& job) {
   const StepReport whole = summarize(job, *simulate_step(job, {.detail = Detail::summary}));
@@ -39,17 +27,17 @@ TEST_CASE("a standing agrees with the summary, whatever ranks divide") {
   for (const auto& [tensor, data, stages] :
        {std::array{1, 1, 1}, std::array{4, 1, 1}, std::array{1, 4, 1}, std::array{1, 1, 4},
         std::array{2, 2, 2}})
-    check_standing(pipeline_of(tensor, data, stages));
+    check_standing(gpt_job(tensor, data, stages));
 }
 
 TEST_CASE("a standing is that of the slowest rank, also where this is not of the first stage") {
-  Job late = pipeline_of(1, 1, 4);
+  Job late = gpt_job(1, 1, 4);
   late.stragglers = {{.rank = 2, .compute_slowdown = 100}};
   CHECK(check_standing(late).slowest_rank == 2);
 }
 
 TEST_CASE("a standing agrees where servers update, at once and at each rank's own pace") {
-  Job served = pipeline_of(1, 4, 1);
+  Job served = gpt_job(1, 4, 1);
   served.plan.data_parallel.kind = "parameter_server";
   served.cluster.server.host_memory_bandwidth = BytesPerSecond(1e11);
   check_standing(served);
