@@ -18,7 +18,8 @@ namespace {
 const char* const kVariants = R"("variants": [
   {"name": "a", "with": {"training": {"micro_batch": 2}}},
   {"name": "b", "with": {"parallelism": {"tp": 1, "context_parallel": {"method": "ring"}}}},
-  {"name": "c", "with": {"parallelism": {"pp": null, "tp": 2, "dp": 4}}}],)";
+  {"name": "c", "with": {"parallelism": {"pp": null, "tp": 2, "dp": 4}}},
+  {"name": "d", "with": {"parallelism": {"tp": 4, "pipeline": null}}}],)";
 
 std::string written() {
   std::string text = test::kSmall;
@@ -78,6 +79,7 @@ TEST_CASE("what a variant sets otherwise after --set is warned of, with what rea
   CHECK(!told(R"(parallelism={"pp": 2})", "b"));
   CHECK(!told("training.micro_batch=2.0", "a"));
   CHECK(told("parallelism.pp=1", "c"));
+  CHECK(told("parallelism.pipeline.schedule=gpipe", "d"));
 }
 
 TEST_CASE("one variant is judged alone") {
@@ -91,7 +93,7 @@ TEST_CASE("one variant is judged alone") {
   const ScenarioSet one = load_scenario(path, sets, {.variant = "a"});
   REQUIRE(one.variants.size() == 1);
   CHECK(one.variants[0].variant == "a");
-  CHECK(one.names == std::vector<std::string>{"a", "b", "c"});
+  CHECK(one.names == std::vector<std::string>{"a", "b", "c", "d"});
   CHECK(test::problems(path, sets, {.variant = "b"}).find("steps_between: ") != std::string::npos);
   // And the scenario without any.
   const std::vector<std::string> of_base = {"parallelism.dp=1"};
