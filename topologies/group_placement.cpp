@@ -19,18 +19,24 @@ constexpr double kRelayed = 0.83;
 // Source: NCCL, src/graph/topo.cc and topo.h (INTEL_P2P_OVERHEAD).
 constexpr double kAcrossHostBridge = 5.0 / 6.0;
 
-BytesPerSecond pcie_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+bool cross_sockets(const ServerSpec& server, int first, int last) {
+  return socket_of(first, server.gpus, server.sockets) !=
+         socket_of(last, server.gpus, server.sockets);
+}
+
+BytesPerSecond pcie_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus,
+                                   int crossing) {
   const BytesPerSecond slot = peer_pcie_bandwidth(server);
-  const bool one_socket = std::all_of(gpus.begin(), gpus.end(), [&](int gpu) {
-    return socket_of(gpu, server.gpus, server.sockets) ==
-           socket_of(gpus.front(), server.gpus, server.sockets);
-  });
+  const auto [first, last] = std::minmax_element(gpus.begin(), gpus.end());
   const BytesPerSecond peer =
-      one_socket ? slot : std::min(kAcrossHostBridge * slot, socket_bandwidth(server));
+      cross_sockets(server, *first, *last)
+          ? std::min(kAcrossHostBridge * slot, socket_bandwidth(server) / crossing)
+          : slot;
   return server.intra == IntraKind::none ? peer / 2.0 : peer;
 }
 
-BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus,
+                                   int crossing) {
   const RingPacking packing = pack_rings(server.mesh, gpus);
   const double share = packing.relays > 0 ? kRelayed : 1;
   const BytesPerSecond nvlink = packing.rings * share * server.intra_bandwidth;
@@ -39,20 +45,21 @@ BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<i
   // through other GPUs of the server, all of which are joined (cluster_check.cpp).
   if (stated_pcie_bandwidth(server).count() == 0)
     return packing.rings > 0 ? nvlink : kRelayed * server.intra_bandwidth;
-  return std::max(nvlink, pcie_ring_bandwidth(server, gpus));
+  return std::max(nvlink, pcie_ring_bandwidth(server, gpus, crossing));
 }
 
 }  // namespace
 
-BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus) {
+BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus,
+                              int crossing) {
   TRAINYARD_CHECK(gpus.size() >= 2, "a ring of {} GPUs", gpus.size());
   for (const int gpu : gpus)
     TRAINYARD_CHECK(0 <= gpu && gpu < server.gpus, "GPU {} of {}", gpu, server.gpus);
   switch (server.intra) {
     case IntraKind::nvswitch: return server.intra_bandwidth;
-    case IntraKind::nvlink_mesh: return mesh_ring_bandwidth(server, gpus);
+    case IntraKind::nvlink_mesh: return mesh_ring_bandwidth(server, gpus, crossing);
     case IntraKind::pcie:
-    case IntraKind::none: return pcie_ring_bandwidth(server, gpus);
+    case IntraKind::none: return pcie_ring_bandwidth(server, gpus, crossing);
     case IntraKind::torus: return inside_group(server, gpus).bandwidth;
   }
   TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
@@ -60,9 +67,9 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
 
 // A collective on a torus goes through one dimension after the other; a step of a ring is what is
 // left of each hop then.
-InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus) {
+InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus, int crossing) {
   if (server.intra != IntraKind::torus)
-    return {ring_bandwidth(server, gpus), server.intra_latency, 1, 1};
+    return {ring_bandwidth(server, gpus, crossing), server.intra_latency, 1, 1};
   const TorusGroup group = torus_group(server.torus, gpus);
   return {group.rings * group.share * server.intra_bandwidth,
           group.steps * server.intra_latency / static_cast<int>(gpus.size() - 1), group.rings,
@@ -104,6 +111,18 @@ GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus) {
     placement.numbers.push_back(own.front() / per_server);
   }
   return placement;
+}
+
+int crossing_groups(const ServerSpec& server, const std::vector<int>& gpus, int in_use) {
+  const int members = static_cast<int>(gpus.size());
+  const int groups = std::max(1, in_use / std::max(1, members));
+  if (members < 2 || !cross_sockets(server, gpus.front(), gpus.back())) return 1;
+  const int reach = gpus.back() - gpus.front(), distance = reach / (members - 1);
+  const int before = gpus.front() % std::max(1, distance);
+  int crossing = 0;
+  for (int first = gpus.front() - before; first < gpus.front() - before + distance; ++first)
+    if (first + reach < server.gpus && cross_sockets(server, first, first + reach)) ++crossing;
+  return std::clamp(crossing, 1, groups);
 }
 
 BytesPerSecond server_nic_bandwidth(const ServerSpec& server) {

@@ -26,6 +26,11 @@ struct GroupPlacement {
 // of server, else O(group size * log).
 GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus);
 
+// Of the groups of one kind that `in_use` GPUs of a server divide among themselves, those whose
+// rings cross sockets, where `gpus` (ascending) does: the others have the same distances, moved, as
+// in a grid of ranks. At least 1.
+int crossing_groups(const ServerSpec& server, const std::vector<int>& gpus, int in_use);
+
 // What all NICs of one server carry together in each direction: nics * bandwidth * efficiency.
 BytesPerSecond server_nic_bandwidth(const ServerSpec& server);
 

@@ -83,9 +83,11 @@ class Topology {
 // Aggregate ring bus bandwidth of `gpus` (distinct local indices, at least two) inside one server:
 // on an NVSwitch the per-GPU bandwidth; on an NVLink mesh the most edge-disjoint directed
 // Hamiltonian rings times the link bandwidth (rings.h), or PCIe where no ring exists; on PCIe one
-// x16 link, 5/6 of it (and at most the socket link) where the ring crosses sockets; with intra
-// `none` half of that; on a torus that of torus_group. Source: docs/topologies.md.
-BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus);
+// x16 link, 5/6 of it (and at most the socket link, which `crossing` groups divide) where the ring
+// crosses sockets; with intra `none` half of that; on a torus that of torus_group. Source:
+// docs/topologies.md.
+BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus,
+                              int crossing = 1);
 
 // What the links inside one server give a group of its GPUs.
 struct InsideGroup {
@@ -95,6 +97,6 @@ struct InsideGroup {
   double exchange = 1;       // what an all-to-all reaches of the bandwidth
 };
 // Requires: as ring_bandwidth; on a torus ascending.
-InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus);
+InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus, int crossing = 1);
 
 }  // namespace trainyard::topologies

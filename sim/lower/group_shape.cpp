@@ -87,10 +87,13 @@ Duration GroupShapes::latency_between(int gpu_a, int gpu_b) const {
 }
 
 const InsideGroup& GroupShapes::inside(int server, const std::vector<int>& local) {
-  const std::pair<int, std::vector<int>> key{cluster_.kind_of(server), local};
+  const ServerSpec& spec = cluster_.server_at(server);
+  const int in_use = players_[static_cast<std::size_t>(server)];
+  const int crossing = flows_ ? 1 : crossing_groups(spec, local, in_use);
+  const InsideKey key{cluster_.kind_of(server), crossing, local};
   const auto found = inside_.find(key);
   if (found != inside_.end()) return found->second;
-  return inside_.emplace(key, inside_group(cluster_.server_at(server), local)).first->second;
+  return inside_.emplace(key, inside_group(spec, local, crossing)).first->second;
 }
 
 // The slowest of the servers sets the pace.

@@ -3,7 +3,7 @@
 
 #include <map>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "sim/base/ids.h"
@@ -20,11 +20,11 @@ int default_channels(topologies::IntraKind intra);
 // GPUs are numbered server after server: GPU 3 of server 2 of eight is 19.
 class GroupShapes {
  public:
-  // With `flows` the links themselves share bandwidth, so a group is offered all NICs it can reach;
-  // without, its part of them while all groups of its kind communicate at once, and the latency
-  // between the two servers furthest apart: a group's slowest hop sets its pace, and ranks whose
-  // groups differ only in the switches they cross stay alike.
-  // `players`: by server, how many sit on its GPUs; they share its NICs.
+  // With `flows` the links themselves share bandwidth, so a group is offered all NICs and sockets'
+  // links it can reach; without, its part while all groups of its kind communicate at once, and the
+  // latency between the two servers furthest apart: a group's slowest hop sets its pace, and ranks
+  // whose groups differ only in the switches they cross stay alike.
+  // `players`: by server, how many sit on its GPUs; they share its NICs and sockets' links.
   GroupShapes(const topologies::ClusterSpec& cluster, const std::vector<int>& players, bool flows);
 
   // Of a collective's group. Requires: at least two ranks.
@@ -48,8 +48,9 @@ class GroupShapes {
   Duration furthest_{};
   int slots_;  // numbers that a server takes
   std::vector<topologies::GpuKind> kinds_;
-  // By kind of server; packing a mesh is a search.
-  std::map<std::pair<int, std::vector<int>>, topologies::InsideGroup> inside_;
+  // Kind of server, groups that share its socket links, GPUs. Packing a mesh is a search.
+  using InsideKey = std::tuple<int, int, std::vector<int>>;
+  std::map<InsideKey, topologies::InsideGroup> inside_;
 };
 
 }  // namespace trainyard::lower

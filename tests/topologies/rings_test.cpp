@@ -9,6 +9,7 @@
 #include "sim/base/random.h"
 #include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
+#include "topologies/group_placement.h"
 
 using namespace trainyard;
 using namespace trainyard::test;
@@ -156,4 +157,25 @@ TEST_CASE("ring bandwidth of the other boards") {
   CHECK(ring_bandwidth(server, {3, 4}) == 10_GBps);
   server.intra = IntraKind::none;
   CHECK(ring_bandwidth(server, {0, 1}) == 12_GBps);  // down to the host's memory and up again
+}
+
+TEST_CASE("groups that cross sockets at once divide the link between them") {
+  ServerSpec server = pcie_server();
+  server.socket_bandwidth = 16_GBps;
+  REQUIRE(server.gpus == 8);
+  REQUIRE(server.sockets == 2);
+  CHECK(crossing_groups(server, {0, 4}, 8) == 4);  // and 1-5, 2-6, 3-7
+  CHECK(crossing_groups(server, {2, 6}, 8) == 4);
+  CHECK(crossing_groups(server, {0, 4}, 2) == 1);  // nobody else is there
+  CHECK(crossing_groups(server, {1, 3, 5, 7}, 8) == 2);
+  CHECK(crossing_groups(server, {0, 1, 2, 3, 4, 5, 6, 7}, 8) == 1);
+  CHECK(crossing_groups(server, {3, 4}, 8) == 1);  // a pipeline's other pairs do not
+  CHECK(crossing_groups(server, {2, 4}, 8) == 2);  // and 3-5
+  CHECK(crossing_groups(server, {0, 1, 2, 3}, 8) == 1);
+  server.gpus = 6;
+  CHECK(crossing_groups(server, {1, 3}, 6) == 1);  // 0-2 does not
+  for (const int crossing : {1, 2, 4})
+    CHECK(ring_bandwidth(pcie_server(), {0, 4}, crossing).count() == doctest::Approx(20e9));
+  CHECK(ring_bandwidth(server, {0, 5}, 4) == 4_GBps);
+  CHECK(ring_bandwidth(server, {0, 1}, 4) == 24_GBps);
 }

@@ -1,0 +1,43 @@
+// Groups that cross the sockets of a server at once, priced by their part of the link between them,
+// and as flows that share it.
+#include <doctest/doctest.h>
+
+#include "sim/simulate/report/summarize.h"
+#include "tests/simulate/gpt_job.h"
+#include "tests/topologies/clusters.h"
+
+using namespace trainyard;
+
+namespace {
+
+// Two replicas of four tensor-parallel ranks: four pairs cross. Of eight replicas one ring does.
+double exchanged(int tensor, recipe::Fidelity fidelity, BytesPerSecond sockets) {
+  Job job = gpt_job(tensor, 8 / tensor, 1);
+  job.network = gpt(2, 2048, 16, 8192);
+  job.cluster.servers = 1;
+  const topologies::GpuSpec gpu = job.cluster.server.gpu;
+  job.cluster.server = pcie_server();
+  job.cluster.server.gpu = gpu;
+  job.cluster.server.intra_latency = Duration(0);
+  job.cluster.server.socket_bandwidth = sockets;
+  job.plan.data.overlap_backward = false;
+  job.fidelity = fidelity;
+  const StepReport report = summarize(job, *simulate_step(job));
+  const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
+  return static_cast<double>(time.count()) * 1e-12;
+}
+
+}  // namespace
+
+TEST_CASE("pairs across sockets take as long in closed form as flows that share the link") {
+  using recipe::Fidelity;
+  for (const int tensor : {1, 2, 4}) {
+    const double closed = exchanged(tensor, Fidelity::closed_form, 8_GBps);
+    const double flows = exchanged(tensor, Fidelity::flow, 8_GBps);
+    CHECK(closed == doctest::Approx(flows).epsilon(0.02));
+  }
+  // Of each rank's gradients, a fourth of those of one, half go over a fourth of the link.
+  const double one = exchanged(1, Fidelity::closed_form, 8_GBps);
+  const double four = exchanged(4, Fidelity::closed_form, 8_GBps);
+  CHECK(four / one == doctest::Approx((1.0 / 2) / (7.0 / 8)).epsilon(0.05));
+}
