@@ -123,19 +123,29 @@ std::size_t Player::last_needed() const {
   return last;
 }
 
-// The piece's kernels without the first `columns` of its product; collectives as they are.
-std::vector<WorkItem> without_columns(const Piece& piece, std::int64_t columns) {
+// The piece's kernels without the products whose output is kept; collectives as they are. A script
+// has a product as a matrix multiplication of its own, in their order, or as columns of a joint
+// one.
+std::vector<WorkItem> without_products(const Piece& piece, const std::vector<bool>& kept) {
+  std::int64_t all = 0, columns = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    all += piece.products[i].columns;
+    if (kept[i]) columns += piece.products[i].columns;
+  }
   std::vector<WorkItem> items;
+  std::size_t next = 0;
   for (const WorkItem& item : piece.forward) {
     const auto* named = std::get_if<NamedKernel>(&item);
     const auto* gemm = named != nullptr ? std::get_if<Gemm>(&named->kernel) : nullptr;
     if (gemm == nullptr) {
       items.push_back(item);
-      continue;
+    } else if (gemm->n != all) {
+      if (!kept[next++]) items.push_back(item);
+    } else if (columns < all) {
+      NamedKernel rest = *named;
+      std::get<Gemm>(rest.kernel).n -= columns;
+      items.emplace_back(std::move(rest));
     }
-    NamedKernel rest = *named;
-    std::get<Gemm>(rest.kernel).n -= columns;
-    if (std::get<Gemm>(rest.kernel).n > 0) items.emplace_back(std::move(rest));
   }
   return items;
 }
@@ -161,9 +171,11 @@ void Player::keep_outputs_of_operators() {
     std::int64_t columns = 0, all_columns = 0;
     Bytes kept = piece.fused_output;
     if (needed || script_.eager) kept = kept + piece.scattered;
+    std::vector<bool> kept_products;
     for (const Product& product : piece.products) {
       all_columns += product.columns;
-      if (++products % 2 == 0) continue;
+      kept_products.push_back(++products % 2 != 0);
+      if (!kept_products.back()) continue;
       columns += product.columns;
       if (script_.eager || (needed && !scattered)) kept = kept + product.output;
     }
@@ -176,7 +188,7 @@ void Player::keep_outputs_of_operators() {
     if (!needed || piece.fused_output > Bytes(0)) continue;
     const bool dead = !piece.products.empty() && (columns == all_columns || scattered);
     if (dead && !script_.eager) continue;
-    again_[i] = without_columns(piece, columns);
+    again_[i] = without_products(piece, kept_products);
     if (scattered) again_[i] = without_collectives(again_[i]);
   }
   work_.restored = restored;
