@@ -64,6 +64,8 @@ struct TensorParallel {
   // With `sequence`: weight gradients read what the forward pass gathered instead of gathering a
   // kept shard again.
   bool keep_gathered_inputs = false;
+  // Separate projections of one input gather it each, and reduce its gradient each.
+  bool gather_per_projection = false;
   bool gather_logits = false;  // every rank computes the loss of the whole vocabulary
   friend bool operator==(const TensorParallel&, const TensorParallel&) = default;
 };
@@ -108,9 +110,12 @@ struct KernelChoice {
   bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
-  bool rotary_by_kernel = false;       // eager: rotary embeddings are one kernel, not operators
-  bool bias_by_kernel = false;         // eager: biases are added behind products, not by them
-  bool separate_projections = false;   // not fused: queries, keys and values by a product each
+  bool rotary_by_kernel = false;      // eager: rotary embeddings are one kernel, not operators
+  bool bias_by_kernel = false;        // eager: biases are added behind products, not by them
+  bool separate_projections = false;  // not fused: queries, keys and values by a product each
+  bool separate_gate = false;         // gate and up projection by a product each
+  // Not fused: attention's kernel reads a key and a value for every query head, each copied before.
+  bool repeated_key_values = false;
   bool separate_experts = false;       // a launch for each expert's product
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   Fusion of_loss() const { return loss.value_or(fusion); }

@@ -22,7 +22,7 @@ namespace trainyard::models {
 Attention whole_attention(const TransformerSlice& s, bool backward) {
   return {.batch = s.micro_batch,
           .heads = s.heads,
-          .kv_heads = s.kv_heads,
+          .kv_heads = s.attended_heads(),
           .query_length = s.sequence_length,
           .key_length = s.sequence_length,
           .head_size = s.head_size,
@@ -47,7 +47,7 @@ Bytes query_bytes(const TransformerSlice& s) {
 
 // Keys and values of the rank's own tokens.
 Bytes key_value_bytes(const TransformerSlice& s) {
-  return 2 * s.tokens * s.kv_heads * s.head_size * s.element();
+  return 2 * s.tokens * s.attended_heads() * s.head_size * s.element();
 }
 
 void shift(WorkList& list, const TransformerSlice& s, std::string name, Bytes own) {
@@ -115,14 +115,14 @@ void gathered(WorkList& list, const TransformerSlice& s, bool backward) {
 }
 
 void exchanged(WorkList& list, const TransformerSlice& s, bool backward) {
-  const Bytes inputs = s.tokens * s.qkv_width * s.element();
+  const Bytes inputs = s.tokens * s.attended_width() * s.element();
   const auto exchange = [&](std::string name, Bytes bytes) {
     list.start(std::move(name), CollectiveKind::all_to_all, bytes, LayerGroup::context);
     list.wait(LayerGroup::context);
   };
   Attention attention = whole_attention(s, backward);
   attention.heads = s.heads / s.context;
-  attention.kv_heads = s.kv_heads / s.context;
+  attention.kv_heads = s.attended_heads() / s.context;
   if (backward)
     exchange("output gradient all-to-all", query_bytes(s));
   else

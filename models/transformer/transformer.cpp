@@ -32,12 +32,37 @@ void reduce_partial_sums(WorkList& list, const TransformerSlice& s, const std::s
   list.wait();
 }
 
+std::vector<Columns> column_layers(const TransformerSlice& s, PieceKind kind,
+                                   const std::string& name) {
+  const std::int64_t width = kind == PieceKind::qkv ? s.qkv_width : s.fc1_width;
+  if (linear_layers(s, kind) == 1) return {{name, width}};
+  if (kind == PieceKind::fc1) return {{"gate", s.ffn}, {"up", s.ffn}};
+  const std::int64_t keys = s.kv_heads * s.head_size;
+  return {{"query", width - 2 * keys}, {"key", keys}, {"value", keys}};
+}
+
+void column_forward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                    const Columns& layer, bool first) {
+  const Gemm product{s.tokens, layer.width, s.hidden, 1, s.gemm};
+  if (!first && !s.gathers_per_projection) return list.kernel(layer.name, product);
+  const std::string& what = s.gathers_per_projection ? layer.name : name;
+  gathered_product(list, s, what + " all-gather", layer.name, product);
+}
+
+namespace {
+
+void sum_of_gradients(WorkList& list, const TransformerSlice& s, const std::string& name,
+                      std::int64_t tokens) {
+  const Bytes summed = tokens * s.hidden * s.wide_element();
+  list.kernel(name + " input gradient sum", MemoryBound{MemoryOp::elementwise, 2 * summed, summed});
+}
+
 // With sequence parallelism only a shard of the input was kept, so it is gathered again for the
 // weight gradient, unless the slice keeps what was gathered. Both collectives have a matrix
 // multiplication to hide behind. Source: Korthikanti et al. 2022, section 4.2.2; the backward pass
 // of Megatron-LM's LinearWithGradAccumulationAndAsyncCommunication.
-void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
-                     const std::vector<Columns>& layers) {
+void reduced_gradients(WorkList& list, const TransformerSlice& s, const std::string& name,
+                       const std::vector<Columns>& layers) {
   const Bytes bytes = s.hidden_states();
   const bool gathers_again = s.sequence_parallel && !s.keeps_gathered;
   if (gathers_again) {
@@ -46,10 +71,8 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
   }
   for (const Columns& layer : layers)
     list.kernel(layer.name + " input gradient", Gemm{s.tokens, s.hidden, layer.width, 1, s.gemm});
-  const Bytes summed = s.tokens * s.hidden * s.wide_element();
   for (std::size_t sum = 1; sum < layers.size(); ++sum)
-    list.kernel(name + " input gradient sum",
-                MemoryBound{MemoryOp::elementwise, 2 * summed, summed});
+    sum_of_gradients(list, s, name, s.tokens);
   if (gathers_again && s.overlap) list.wait();
   if (s.sequence_parallel) {
     list.start(name + " input gradient reduce-scatter", CollectiveKind::reduce_scatter, bytes);
@@ -61,6 +84,17 @@ void column_backward(WorkList& list, const TransformerSlice& s, const std::strin
     list.weight_gradient(layer.name + " weight gradient",
                          Gemm{layer.width, s.hidden, s.tokens, 1, s.gemm});
   if (s.tensor_parallel && s.overlap) list.wait();
+}
+
+}  // namespace
+
+void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,
+                     const std::vector<Columns>& layers) {
+  if (!s.gathers_per_projection) return reduced_gradients(list, s, name, layers);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    reduced_gradients(list, s, layers[layer].name, {layers[layer]});
+    if (layer > 0) sum_of_gradients(list, s, name, s.shard_tokens);
+  }
 }
 
 void column_backward(WorkList& list, const TransformerSlice& s, const std::string& name,

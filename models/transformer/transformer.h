@@ -31,9 +31,14 @@ struct TransformerSlice {
   std::int64_t head_size = 0;        // latent attention: the mean of queries' and values'
   std::int64_t qkv_width = 0;        // columns of the fused query, key and value projection
   std::int64_t attention_width = 0;  // a hs / t
-  std::int64_t ffn = 0;              // f/t
-  std::int64_t fc1_width = 0;        // f/t, twice that with a gate
-  std::int64_t vocabulary = 0;       // rows of the embedding, rounded up
+  // Heads of keys, and of values, that attention's kernel reads; columns of all it does.
+  std::int64_t attended_heads() const { return kernels.repeated_key_values ? heads : kv_heads; }
+  std::int64_t attended_width() const {
+    return qkv_width + 2 * (attended_heads() - kv_heads) * head_size;
+  }
+  std::int64_t ffn = 0;         // f/t
+  std::int64_t fc1_width = 0;   // f/t, twice that with a gate
+  std::int64_t vocabulary = 0;  // rows of the embedding, rounded up
   // What cross-attention reads, all and outside the tensor-parallel regions; 0: there is none.
   std::int64_t memory_length = 0, memory_tokens = 0, memory_shard_tokens = 0;
   std::int64_t window = 0;  // tokens that a token sees; 0: all before it
@@ -63,7 +68,8 @@ struct TransformerSlice {
   std::int64_t rows_per_expert() const { return divide_up(expert_rows(), local_experts); }
 
   bool tensor_parallel = false, sequence_parallel = false, overlap = false;
-  bool gathers_logits = false;      // for a loss that each rank computes whole
+  bool gathers_logits = false;  // for a loss that each rank computes whole
+  bool gathers_per_projection = false;
   bool keeps_gathered = false;      // inputs of products that sequence parallelism gathers
   std::int64_t tensor = 1;          // ranks of the group
   std::int64_t gather_pieces = 1;   // of a matrix multiplication and the gather of its input
@@ -141,7 +147,8 @@ Bytes chunked_buffers(const TransformerSlice& slice);
 // collectives of its input and of its input's gradient.
 void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
                      std::int64_t columns);
-// The same of several such layers of one input, whose gradients are added up.
+// The same of several such layers of one input, whose gradients are added up; before the group
+// reduces them, or behind it where each layer gathers for itself.
 struct Columns {
   std::string name;
   std::int64_t width = 0;
@@ -151,11 +158,17 @@ struct Columns {
 // other factor, in 16 bits.
 bool runs_gelu_by_operators(const TransformerSlice& slice);
 Bytes kept_by_gelu_operators(const TransformerSlice& slice);
-// Linear layers of one input that an autocast copies for each of them: queries, keys and values,
-// or the two halves of a gate, where a script has them apart. 1 without autocast.
+// Linear layers of one input: queries, keys and values, or the two halves of a gate, where a script
+// has them apart.
 int linear_layers(const TransformerSlice& slice, PieceKind kind);
 void column_backward(WorkList& list, const TransformerSlice& slice, const std::string& name,
                      const std::vector<Columns>& layers);
+// Those of qkv or fc1, called `name` where they are one.
+std::vector<Columns> column_layers(const TransformerSlice& slice, PieceKind kind,
+                                   const std::string& name);
+// One of them: the first gathers the input for all, or each does.
+void column_forward(WorkList& list, const TransformerSlice& slice, const std::string& name,
+                    const Columns& layer, bool first);
 
 // Gradients of a linear layer that is split by rows (proj, fc2): its output's gradient arrives
 // whole, or is gathered first with sequence parallelism; its input's stays on the rank.

@@ -155,13 +155,16 @@ void bias_sum(WorkList& list, const TransformerSlice& s, const char* name, bool 
 
 // A feed-forward layer of this slice, from the normalised hidden states.
 void fc1_forward(WorkList& list, const TransformerSlice& s) {
-  gathered_product(list, s, "fc1 all-gather", "fc1",
-                   Gemm{s.tokens, s.fc1_width, s.hidden, 1, s.gemm});
+  bool first = true;
+  for (const Columns& layer : column_layers(s, PieceKind::fc1, "fc1")) {
+    column_forward(list, s, "fc1", layer, first);
+    first = false;
+  }
 }
 
 void fc1_backward(WorkList& list, const TransformerSlice& s) {
   bias_sum(list, s, "fc1 bias gradient", s.trained_biases.feed_forward, s.tokens * s.fc1_width);
-  column_backward(list, s, "fc1", s.fc1_width);
+  column_backward(list, s, "fc1", column_layers(s, PieceKind::fc1, "fc1"));
 }
 
 void fc2_forward(WorkList& list, const TransformerSlice& s) {

@@ -73,6 +73,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.shard_tokens = result.sequence_parallel ? result.tokens / t : result.tokens;
   result.keeps_gathered =
       result.sequence_parallel && execution.tensor_parallel.keep_gathered_inputs;
+  result.gathers_per_projection = execution.tensor_parallel.gather_per_projection;
   result.gathers_logits = t > 1 && execution.tensor_parallel.gather_logits;
   result.overlap = execution.tensor_parallel.overlap != TensorOverlap::none;
   result.tensor = t;
@@ -154,18 +155,19 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 }
 
 int linear_layers(const TransformerSlice& s, PieceKind kind) {
-  if (!s.autocast || !s.kernels.separate_projections) return 1;
-  if (kind == PieceKind::qkv) return 3;
-  return kind == PieceKind::fc1 && s.fc1_width != s.ffn ? 2 : 1;
+  if (kind == PieceKind::qkv) return s.kernels.separate_projections ? 3 : 1;
+  const bool gate = kind == PieceKind::fc1 && s.fc1_width != s.ffn;
+  return gate && s.kernels.separate_gate ? 2 : 1;
 }
 
 // Term by term, d bytes per element and i per element that a weight gradient needs, m tokens, q of
 // them outside the tensor-parallel regions:
 //   inputs of both norms                    2 q h d
-//   inputs of qkv and fc1 (norm outputs)    2 q h i       m for q where gathered inputs are kept
+//   inputs of qkv and fc1 (norm outputs)    2 q h i       m for q where gathered inputs are kept,
+//                                                         once for each projection that gathers
 //   two dropout masks                       2 q h         with dropout, a byte each
-//   query, key, value                       m (a + 2 kv) hs / t d
-//   query and key before their norms        m (a + kv) hs / t d       with norms of heads
+//   query, key, value                       m (a + 2 kv) hs / t d     kv is a where they are
+//   repeated query and key before their norms        m (a + kv) hs / t d       with norms of heads
 //   attention output = input of proj        m a hs / t d              both, where i is not d
 //   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
 //   unfused: softmax output                 m s a / t d
@@ -194,9 +196,11 @@ class Tensors {
   Piece* find(PieceKind kind);
   Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes outside_input() const { return s_.kept_inputs(); }
-  // The 16-bit copies of the input of linear layers, which each makes for itself.
+  // The input of linear layers, of which each has its own where it makes a 16-bit copy, or keeps
+  // what it has gathered for itself.
   Bytes copied_inputs(PieceKind reader) const {
-    return linear_layers(s_, reader) * s_.kept_inputs();
+    const bool own = s_.autocast || (s_.keeps_gathered && s_.gathers_per_projection);
+    return (own ? linear_layers(s_, reader) : 1) * s_.kept_inputs();
   }
   // The 16-bit copy of a weight, for the gradient of the input.
   void save_weight(PieceKind kind, Module module, std::int64_t numbers) {
@@ -253,7 +257,7 @@ void Tensors::attention() {
     save(P::qkv, {Module::attention, of((s_.heads + s_.kv_heads) * s_.head_size), P::heads});
   // Where nothing happens between the projection and attention, its output is what attention needs.
   save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
-       {Module::attention, of(s_.qkv_width), P::core});
+       {Module::attention, of(s_.attended_width()), P::core});
   const Bytes inner = scores(s_.sequence_length);
   save(P::core, {Module::attention_scores, inner, P::core});
   attention_output(P::core, P::proj);

@@ -169,6 +169,7 @@ class PytorchAttention final : public PytorchScript {
 
   void head_norms(bool backward);
   void rope(bool backward);
+  void repeat(bool backward);
   void heads();
   void heads_gradient();
   void core();
@@ -217,12 +218,29 @@ void PytorchAttention::rope(bool backward) {
 void PytorchAttention::heads() {
   head_norms(false);
   rope(false);
-  if (s_.kernels.one_attention()) return;
+  if (s_.kernels.one_attention()) return repeat(false);
   for (const char* name : {"query copy", "key copy", "value copy"})
     reordered(list_, s_, name, s_.tokens * s_.attention_width);
 }
 
+// A copy for every query head, and backward the sum of their gradients. A compiled rotary embedding
+// writes its copies itself, and reads their gradients.
+void PytorchAttention::repeat(bool backward) {
+  if (s_.attended_heads() == s_.kv_heads) return;
+  const std::int64_t one = s_.kv_heads * s_.head_size, all = s_.attention_width;
+  const bool one_by_one = eager() && !s_.kernels.broadcasts_in_vectors;
+  const auto copy = [&](const std::string& name, std::int64_t read) {
+    const Bytes few = of(read), many = of(read + all - one);
+    if (backward) return pass(name + " gradient sum", MemoryOp::elementwise, many, few);
+    pass(name + " copies", MemoryOp::elementwise, few, many, one_by_one ? s_.tokens * all : 0);
+  };
+  const bool rotates = !eager() && s_.positional == Positional::rope;
+  copy("key", rotates ? 0 : one);
+  copy("value", one);
+}
+
 void PytorchAttention::heads_gradient() {
+  if (s_.kernels.one_attention()) repeat(true);
   rope(true);
   head_norms(true);
   const bool separate = s_.kernels.separate_projections;
@@ -278,36 +296,14 @@ bool biased(PieceKind kind, const Biases& biases) {
   return kind == PieceKind::proj ? biases.proj : biases.feed_forward;
 }
 
-std::vector<Columns> layers_of(PieceKind kind, const char* name, const TransformerSlice& s) {
-  const std::int64_t width = kind == PieceKind::qkv ? s.qkv_width : s.fc1_width;
-  if (kind != PieceKind::qkv || !s.kernels.separate_projections) return {{name, width}};
-  const std::int64_t keys = s.kv_heads * s.head_size;
-  return {{"query", width - 2 * keys}, {"key", keys}, {"value", keys}};
-}
-
-// Linear layers of the script that one of the `layers` stands for.
-int readers_of(const TransformerSlice& s, PieceKind kind, std::size_t layers) {
-  return std::max(1, linear_layers(s, kind) / static_cast<int>(layers));
-}
-
 void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
-  PytorchScript script(list, s);
   const AutocastCopies copies(list, s);
-  bool gathered = false;
-  const std::vector<Columns> layers = layers_of(kind, name, s);
-  for (const Columns& layer : layers) {
-    const int readers = readers_of(s, kind, layers.size());
-    const std::int64_t width = layer.width / readers;
-    for (int reader = 0; reader < readers; ++reader) {
-      copies.input(layer.name, s.hidden);
-      copies.weight(layer.name, width * s.hidden, biased(kind, s.biases) ? width : 0);
-    }
-    const Gemm product = script.product(layer.width, s.hidden);
-    if (gathered)
-      list.kernel(layer.name, product);
-    else
-      gathered_product(list, s, std::string(name) + " all-gather", layer.name, product);
-    gathered = true;
+  bool first = true;
+  for (const Columns& layer : column_layers(s, kind, name)) {
+    copies.input(layer.name, s.hidden);
+    copies.weight(layer.name, layer.width * s.hidden, biased(kind, s.biases) ? layer.width : 0);
+    column_forward(list, s, name, layer, first);
+    first = false;
     added_bias(list, s, layer.name, biased(kind, s.biases), s.tokens * layer.width);
   }
 }
@@ -315,18 +311,13 @@ void columns_forward(WorkList& list, const TransformerSlice& s, PieceKind kind, 
 void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind, const char* name) {
   PytorchScript script(list, s);
   const AutocastCopies copies(list, s);
-  const std::vector<Columns> layers = layers_of(kind, name, s);
+  const std::vector<Columns> layers = column_layers(s, kind, name);
   column_backward(list, s, name, layers);
-  const int readers = readers_of(s, kind, layers.size());
   for (const Columns& layer : layers) {
-    script.bias_gradient(layer.name, layer.width, biased(kind, s.trained_biases));
-    const std::int64_t width = layer.width / readers;
-    for (int reader = 0; reader < readers; ++reader) {
-      copies.weight_gradient(layer.name, width * s.hidden,
-                             biased(kind, s.trained_biases) ? width : 0);
-      copies.input_gradient(layer.name, s.hidden);
-      if (reader > 0) script.gradient_sum(layer.name + " input");
-    }
+    const std::int64_t biases = biased(kind, s.trained_biases) ? layer.width : 0;
+    script.bias_gradient(layer.name, layer.width, biases > 0);
+    copies.weight_gradient(layer.name, layer.width * s.hidden, biases);
+    copies.input_gradient(layer.name, s.hidden);
   }
   if (s.post_norm) script.gradient_sum(kind == PieceKind::qkv ? "residual 1" : "residual 2");
 }

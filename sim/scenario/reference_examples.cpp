@@ -168,6 +168,8 @@ constexpr Example kExamples[] = {
     {"/training/rotary", R"("kernel")"},
     {"/training/bias", R"("kernel")"},
     {"/training/projections", R"("separate")"},
+    {"/training/key_value_heads", R"("repeated")"},
+    {"/training/gate_projection", R"("separate")"},
     {"/training/broadcasts", R"("vectors")"},
     {"/training/optimizer/accesses", "39"},
     {"/training/optimizer/launches", "17"},

@@ -46,6 +46,9 @@ void draw_degrees(Sketch& s) {
     s.set("/parallelism/tensor_parallel/keep_gathered_inputs", true);
   if (s.tensor > 1 && s.kind == Kind::decoder && draw.chance(15))
     s.set("/parallelism/tensor_parallel/gather_logits", true);
+  const json::Value* projections = json::find(s.plan.scenario, "/training/projections");
+  if (s.tensor > 1 && projections != nullptr && projections->text == "separate" && draw.chance(50))
+    s.set("/parallelism/tensor_parallel/gather_per_projection", true);
   if (s.context > 1 && (s.ulysses || draw.chance(50)))
     s.set("/parallelism/context_parallel/method",
           s.ulysses ? "ulysses" : draw.word({"ring", "all_gather"}));

@@ -269,6 +269,11 @@ void draw_training(Sketch& s) {
   }
   if (s.execution != "fused" && s.stack() && draw.chance(20))
     s.set("/training/projections", draw.word({"joint", "separate"}));
+  if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
+    s.set("/training/key_value_heads", draw.word({"grouped", "repeated"}));
+  const json::Value* activation = json::find(s.plan.scenario, "/model/ffn");
+  if (activation != nullptr && activation->text == "swiglu" && draw.chance(40))
+    s.set("/training/gate_projection", draw.word({"joint", "separate"}));
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))

@@ -203,6 +203,28 @@ TEST_CASE("operators: every second product is kept, and the rest runs again") {
   }
 }
 
+// Of q, k, v, o, gate, up and down the first and every second behind it are kept.
+TEST_CASE("operators: products that a script has apart run again whole, and as many") {
+  const Transformer network = llama(1, kH, kA, kA / 2, 512, 1000);
+  const auto again = [&](bool apart) {
+    Execution how = execution(kB, kS);
+    how.kernels.attention = AttentionKernel::fa2;
+    how.kernels.fusion = Fusion::eager;
+    how.kernels.separate_projections = how.kernels.separate_gate = apart;
+    how.recompute.form = Recompute::operators;
+    return layer(network_work(network, how));
+  };
+  const LayerWork joint = again(false), apart = again(true);
+  CHECK(sum_of_flops(apart.recompute) == sum_of_flops(joint.recompute));
+  CHECK(kept(apart) == kept(joint));
+  Script products;
+  for (const WorkItem& item : apart.recompute) {
+    const auto* named = std::get_if<NamedKernel>(&item);
+    if (named && std::holds_alternative<Gemm>(named->kernel)) products.push_back(named->name);
+  }
+  CHECK(products == Script{"recompute key", "recompute proj", "recompute up"});
+}
+
 TEST_CASE("operators: outputs of reduce-scatters are kept") {
   const Transformer network = llama(1, kH, kA, kA, 512, 1000);
   Execution how = execution(kB, kS, kT, true);

@@ -288,7 +288,7 @@ TEST_CASE("autocast copies weights and inputs to 16 bits and leaves all else in 
   const auto with = [](const Transformer& network, bool autocast, bool separate = false) {
     Execution how = eager(Dtype::bf16);
     how.autocast = autocast;
-    how.kernels.separate_projections = separate;
+    how.kernels.separate_projections = how.kernels.separate_gate = separate;
     return layer(network_work(network, how));
   };
   const std::int64_t states = 2 * 64 * kGpt.hidden, weights = 12 * kGpt.hidden * kGpt.hidden;

@@ -30,6 +30,10 @@ void visit_fields(json::Fields& f, TensorParallel& s) {
   f.field("keep_gathered_inputs", s.keep_gathered_inputs, json::optional,
           "Sequence parallelism: what was gathered for qkv, fc1 and the logits stays for their "
           "weight gradients; false gathers a kept shard again.");
+  f.field("gather_per_projection", s.gather_per_projection, json::optional,
+          "Separate projections of one input (training/projections, gate_projection) gather it and "
+          "reduce its gradient each, as Megatron-LM's column-parallel layers; false: once for all, "
+          "as torchtitan.");
   f.field("gather_logits", s.gather_logits, json::optional,
           "Every rank gathers the logits of the whole vocabulary and computes all of the loss.");
 }
@@ -96,6 +100,18 @@ void check_gathered_logits(const Scenario& scenario, Findings& findings) {
     findings.error(pointer, "it is described for decoders", "remove it");
 }
 
+void check_gathers(const Scenario& scenario, Findings& findings) {
+  if (!scenario.plan.tensor_parallel.gather_per_projection) return;
+  const char* pointer = "/parallelism/tensor_parallel/gather_per_projection";
+  const models::KernelChoice& kernels = scenario.recipe.kernels;
+  if (scenario.plan.degrees.tensor == 1)
+    findings.error(pointer, "tp is 1: nothing is gathered", "raise tp or remove it");
+  else if (!kernels.separate_projections && !kernels.separate_gate)
+    findings.error(pointer, "one projection reads each input",
+                   "set training/projections or training/gate_projection to \"separate\", or "
+                   "remove it");
+}
+
 }  // namespace
 
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
@@ -105,6 +121,7 @@ void validate_tensor_parallel(const Scenario& scenario, Findings& findings) {
   check_chosen_for_nothing(scenario, findings);
   check_gathered_inputs(scenario, findings);
   check_gathered_logits(scenario, findings);
+  check_gathers(scenario, findings);
   if (plan.tensor_parallel.sequence && degrees.tensor == 1)
     findings.error("/parallelism/sequence_parallel",
                    "sequence parallelism divides what tensor parallelism leaves whole, and tp is 1",

@@ -32,6 +32,8 @@ constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
+constexpr std::array<json::Choice<bool>, 2> kKeyValueHeads = {
+    {{"grouped", false}, {"repeated", true}}};
 constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {"separate", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
     {{"one_by_one", false}, {"vectors", true}}};
@@ -72,6 +74,13 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("projections", s.separate_projections, kProjections, json::optional,
            "Queries, keys and values in an execution that is not fused: of one product (joint), "
            "or separate, of one each, as in BERT's and Llama's own scripts.");
+  f.choice("key_value_heads", s.repeated_key_values, kKeyValueHeads, json::optional,
+           "Keys and values of an attention kernel in an execution that is not fused: grouped, one "
+           "for all query heads that share it, or repeated, a copy for each, as in Llama's own "
+           "script (repeat_kv).");
+  f.choice("gate_projection", s.separate_gate, kProjections, json::optional,
+           "Gate and up projection of a gated feed-forward layer: of one product (joint), or "
+           "separate, of one each, as in Llama's own scripts.");
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
            "expert, as in Transformer Engine's grouped linear layers.");
@@ -277,14 +286,22 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
   if (kernels.separate_experts && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_products", fmt::format("{} has no experts", network.words()),
                    "remove it");
-  if (!kernels.separate_projections) return;
-  if (kernels.fusion == models::Fusion::by_hand)
-    findings.error("/training/projections",
-                   "Megatron-LM's kernels take queries, keys and values of one product",
-                   "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (stack_of(network) == nullptr)
-    findings.error("/training/projections",
-                   fmt::format("{} has no queries, keys and values", network.words()), "remove it");
+  const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
+    if (joint != nullptr && kernels.fusion == models::Fusion::by_hand)
+      findings.error(pointer, fmt::format("Megatron-LM's kernels take {} {}", what, joint),
+                     "remove it, or make the execution \"eager\" or \"compiled\"");
+    if (!has)
+      findings.error(pointer, fmt::format("{} has no {}", network.words(), what), "remove it");
+  };
+  if (kernels.separate_projections)
+    check_apart("/training/projections", "queries, keys and values", stack != nullptr,
+                "of one product");
+  if (kernels.repeated_key_values)
+    check_apart("/training/key_value_heads", "keys and values", stack != nullptr,
+                "of a group once");
+  if (kernels.separate_gate)
+    check_apart("/training/gate_projection", "gate and up projection",
+                stack != nullptr && stack->gated(), nullptr);
 }
 
 void check_kernels(const models::KernelChoice& kernels, const models::Network& network,

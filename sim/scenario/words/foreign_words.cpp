@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 196> kKeys = {{
+constexpr std::array<Word, 200> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -82,6 +82,7 @@ constexpr std::array<Word, 196> kKeys = {{
      "/parallelism/data_parallel/bucket_size with its unit, e.g. \"16MiB\""},
     {"fusedlamb", "\"lamb\" at /training/optimizer/type"},
     {"global_batch_size", "/training/global_batch"},
+    {"gate_proj", "\"separate\" at /training/gate_projection"},
     {"gpus_per_node", "/cluster/node/gpus"},
     {"gpus_per_server", "/cluster/node/gpus"},
     {"grad_reduce_in_bf16", "\"bf16\" at /training/precision/gradients"},
@@ -175,6 +176,7 @@ constexpr std::array<Word, 196> kKeys = {{
     {"recompute_method", "/training/recompute"},
     {"recompute_num_layers", "/training/recompute"},
     {"reduce_bucket_size", "/parallelism/data_parallel/bucket_size"},
+    {"repeat_kv", "\"repeated\" at /training/key_value_heads"},
     {"scatter_gather_tensors_in_pipeline", "/parallelism/pipeline/scatter_gather"},
     {"seq_len", "/training/sequence_length"},
     {"seq_length", "/training/sequence_length"},
@@ -197,6 +199,7 @@ constexpr std::array<Word, 196> kKeys = {{
     {"train_iters", "/training/samples, the steps times global_batch"},
     {"train_micro_batch_size_per_gpu", "/training/micro_batch"},
     {"training_steps", "/training/samples, the steps times global_batch"},
+    {"up_proj", "\"separate\" at /training/gate_projection"},
     {"use_distributed_optimizer", "/parallelism/data_parallel/kind"},
     {"use_flash_attn", "/training/fused_attention"},
     {"use_reentrant", "true at /training/recompute_stops_early, where it is false"},
@@ -209,6 +212,7 @@ constexpr std::array<Word, 196> kKeys = {{
     {"vocabulary_size", "/model/vocab"},
     {"vp", "/parallelism/pipeline/chunks_per_stage"},
     {"vpp", "/parallelism/pipeline/chunks_per_stage"},
+    {"w3", "\"separate\" at /training/gate_projection"},
     {"wk", "\"separate\" at /training/projections"},
     {"world_size", "write /cluster/nodes, and /cluster/node/gpus of each"},
     {"wq", "\"separate\" at /training/projections"},
