@@ -158,7 +158,8 @@ def described(case):
     half = case["precision"] == "bf16"
     how = {}
     if case["kind"] == "llama":
-        how["projections"] = "separate"
+        how["projections"] = how["gate_projection"] = "separate"
+        how["key_value_heads"] = "repeated"
         how["loss"] = "compiled" if case["technique"] == "compiled" else "eager"
     if case["recompute"] == "full":
         how["recompute_stops_early"] = case["technique"] != "compiled"

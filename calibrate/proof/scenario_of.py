@@ -12,7 +12,8 @@ ACTIVATIONS = ("gelu", "relu", "swiglu", "geglu")
 # Our technique -> execution and whether attention is fused.
 TECHNIQUES = {"eager": ("eager", False), "fused": ("eager", True), "compiled": ("compiled", True)}
 # What a record may say of operators, and a scenario calls the same.
-OPERATORS = {"projections": ("joint", "separate"), "loss": ("eager", "compiled")}
+OPERATORS = {"projections": ("joint", "separate"), "gate_projection": ("joint", "separate"),
+             "key_value_heads": ("grouped", "repeated"), "loss": ("eager", "compiled")}
 RECOMPUTES = {"none": "none", "selective": "selective", "full": "full", "every_layer": "full"}
 
 

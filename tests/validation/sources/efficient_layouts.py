@@ -4,10 +4,10 @@ The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attent
 softmax, all with norms by operators but with an RMS kernel. Their trainer is none that configs/software has: it is
 taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose element-wise work is PyTorch's
 (silu(x) * gate in src/scaling/core/nn/mlp.py), whose tensor-parallel products are autograd functions that wait for
-their collective and keep what was gathered (linear/column_parallel_linear.py, utils.py), whose ranks all gather the
-logits (lm_head.py), and whose gradients are reduced in Optimizer.step, after the last micro-batch
-(optimizer/optimizer.py). Its servers differ as those of all software. PyTorch's autograd sums gradients. Layouts of
-one sheet are alternatives.
+their collective and keep what was gathered (linear/column_parallel_linear.py, utils.py), gate and up projection each for
+itself (mlp.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in Optimizer.step, after
+the last micro-batch (optimizer/optimizer.py). Its servers differ as those of all software. PyTorch's autograd sums
+gradients. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
@@ -38,12 +38,13 @@ def convert(row):
                      "precision": precision("bf16"), "optimizer": {"type": "adamw"},
                      "recompute": "none" if row["recompute"] == "none" else "full",
                      "gradient_accumulation": "autograd", "fused_attention": attention(kernel),
-                     "execution": "eager", "memory": {"kept_outputs": 2},
+                     "execution": "eager", "gate_projection": "separate", "memory": {"kept_outputs": 2},
                      **({} if "RMS" in kernel else {"norm": "operators"})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": sequence_parallel,
                         "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel,
-                                            **({"gather_logits": True} if said["tp"] > 1 else {})},
+                                            **({"gather_logits": True, "gather_per_projection": True}
+                                               if said["tp"] > 1 else {})},
                         "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce",
                                           "overlap_backward": False}},
         "perturbations": {"compute_jitter": {"cv": 0.007}}}

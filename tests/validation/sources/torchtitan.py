@@ -2,6 +2,8 @@
 
 fp32 master weights and gradients, gradient clipping; layers compiled where the record says so (the loss not in December
 2024); PyTorch's attention of that time ran FlashAttention-2. The H100 of these tables have 96 GB at 2.4 TB/s and 500 W.
+Attention read a key and a value for every query head (repeat_kv, torchtitan/models/llama/model.py at 6d74b81c and
+0199cbc1), and an RMSNorm not compiled ran by operators on an fp32 copy (torchtitan/models/norms.py at 026e23a9).
 "Async" tensor parallelism is chunked, the other not overlapped. A pipeline has as many micro-batches as stages.
 """
 
@@ -55,7 +57,9 @@ def convert(row):
                 "precision": precision("fp8" if "fp8" in row["precision"] else "bf16", "fp32",
                                        "rowwise" if "rowwise" in row["precision"] else "current"),
                 "recompute": recompute_of(row["recompute"]), "execution": "compiled" if compiled else "eager",
-                "gradient_clipping": True}
+                "gradient_clipping": True, "key_value_heads": "repeated"}
+    if not compiled:
+        training["norm"] = "operators"
     if compiled and "202412" in path:
         training["loss"] = "eager"
     scenario = {"model": llama(model), "cluster": cluster_of(row["hardware"]["gpu"], gpus), "training": training,
