@@ -124,23 +124,28 @@ std::size_t Player::last_needed() const {
 }
 
 // The piece's kernels without the products whose output is kept; collectives as they are. A script
-// has a product as a matrix multiplication of its own, in their order, or as columns of a joint
-// one.
+// has a product as a matrix multiplication of its own, or as columns of a joint one; either may be
+// cut into rows.
 std::vector<WorkItem> without_products(const Piece& piece, const std::vector<bool>& kept) {
   std::int64_t all = 0, columns = 0;
   for (std::size_t i = 0; i < kept.size(); ++i) {
     all += piece.products[i].columns;
     if (kept[i]) columns += piece.products[i].columns;
   }
+  const auto is_kept = [&](const std::string& kernel) {
+    std::size_t i = 0;
+    while (i < kept.size() && kernel.rfind(piece.products[i].name, 0) != 0)
+      ++i;
+    return i < kept.size() && kept[i];
+  };
   std::vector<WorkItem> items;
-  std::size_t next = 0;
   for (const WorkItem& item : piece.forward) {
     const auto* named = std::get_if<NamedKernel>(&item);
     const auto* gemm = named != nullptr ? std::get_if<Gemm>(&named->kernel) : nullptr;
     if (gemm == nullptr) {
       items.push_back(item);
     } else if (gemm->n != all) {
-      if (!kept[next++]) items.push_back(item);
+      if (!is_kept(named->name)) items.push_back(item);
     } else if (columns < all) {
       NamedKernel rest = *named;
       std::get<Gemm>(rest.kernel).n -= columns;

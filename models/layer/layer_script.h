@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct SavedTensor {
 struct Product {
   std::int64_t columns = 0;
   Bytes output;
+  std::string name{};  // with which its kernels' names begin where they are not joint ones
 };
 
 struct Piece {

@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "models/layer/layer_script.h"
 #include "models/transformer/attention_script.h"
@@ -262,8 +263,9 @@ void Tensors::attention() {
   save(P::core, {Module::attention_scores, inner, P::core});
   attention_output(P::core, P::proj);
   if (s_.kernels.fused_attention()) find(P::core)->fused_output = of(s_.attention_width) + inner;
-  for (const std::int64_t heads : {s_.heads, s_.kv_heads, s_.kv_heads})
-    find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size)});
+  for (const auto& [name, heads] :
+       {std::pair{"query", s_.heads}, {"key", s_.kv_heads}, {"value", s_.kv_heads}})
+    find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size), name});
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const P kind : {P::qkv, P::core, P::proj})
     find(kind)->module = Module::attention;
@@ -306,7 +308,7 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
     save(activation, {module, of(width), activation});
   save(activation, {module, input_of(width), fc2, true});
   for (int half = 0; half < halves; ++half)
-    find(fc1)->products.push_back({width, of(width)});
+    find(fc1)->products.push_back({width, of(width), half == 0 ? "gate" : "up"});
   find(fc2)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const PieceKind kind : kinds)
     find(kind)->module = module;

@@ -225,6 +225,20 @@ TEST_CASE("operators: products that a script has apart run again whole, and as m
   CHECK(products == Script{"recompute key", "recompute proj", "recompute up"});
 }
 
+TEST_CASE("operators: a product that is cut for its gather runs again whole, or not at all") {
+  const Transformer network = llama(1, kH, kA, kA / 2, 512, 1000);
+  const auto again = [&](TensorOverlap overlap) {
+    Execution how = execution(kB, kS, kT, true);
+    how.kernels.attention = AttentionKernel::fa2;
+    how.kernels.fusion = Fusion::compiled;
+    how.kernels.separate_projections = how.kernels.separate_gate = true;
+    how.tensor_parallel.overlap = overlap;
+    how.recompute.form = Recompute::operators;
+    return sum_of_flops(layer(network_work(network, how)).recompute);
+  };
+  CHECK(again(TensorOverlap::chunked) == again(TensorOverlap::none));
+}
+
 TEST_CASE("operators: outputs of reduce-scatters are kept") {
   const Transformer network = llama(1, kH, kA, kA, 512, 1000);
   Execution how = execution(kB, kS, kT, true);

@@ -173,7 +173,8 @@ def test_networks_of_the_llama_kind():
         result = {"outcome": "oom", "metrics": [], "optimizer": "adamw", "hardware": {"gpu": "A100-SXM4-80GB"}}
         scenario, notes = scenario_of(measure.record_of(case, result, "2000-01-01", dry=False), PROFILES)
         assert notes == [], notes
-        wanted.update(projections="separate", gate_projection="separate", key_value_heads="repeated", sequence_length=8192, recompute=recompute)
+        wanted.update(projections="separate", gate_projection="separate", key_value_heads="repeated",
+                      sequence_length=8192, recompute=recompute)
         assert {key: scenario["training"].get(key) for key in wanted} == wanted, scenario["training"]
         assert scenario["model"] == {
             "layers": 4, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336, "ffn": "swiglu",

@@ -16,11 +16,11 @@ double exchanged(int tensor, recipe::Fidelity fidelity, BytesPerSecond sockets) 
   job.network = gpt(2, 2048, 16, 8192);
   job.cluster.servers = 1;
   const topologies::GpuSpec gpu = job.cluster.server.gpu;
-  job.cluster.server = pcie_server();
+  job.cluster.server = test::pcie_server();
   job.cluster.server.gpu = gpu;
   job.cluster.server.intra_latency = Duration(0);
   job.cluster.server.socket_bandwidth = sockets;
-  job.plan.data.overlap_backward = false;
+  job.plan.data_parallel.overlap_backward = false;
   job.fidelity = fidelity;
   const StepReport report = summarize(job, *simulate_step(job));
   const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];

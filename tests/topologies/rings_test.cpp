@@ -174,8 +174,8 @@ TEST_CASE("groups that cross sockets at once divide the link between them") {
   CHECK(crossing_groups(server, {0, 1, 2, 3}, 8) == 1);
   server.gpus = 6;
   CHECK(crossing_groups(server, {1, 3}, 6) == 1);  // 0-2 does not
-  for (const int crossing : {1, 2, 4})
-    CHECK(ring_bandwidth(pcie_server(), {0, 4}, crossing).count() == doctest::Approx(20e9));
+  CHECK(ring_bandwidth(pcie_server(), {0, 4}, 1).count() == doctest::Approx(20e9));
+  CHECK(ring_bandwidth(pcie_server(), {0, 4}, 2) == 11_GBps);
   CHECK(ring_bandwidth(server, {0, 5}, 4) == 4_GBps);
   CHECK(ring_bandwidth(server, {0, 1}, 4) == 24_GBps);
 }

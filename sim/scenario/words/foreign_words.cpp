@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 200> kKeys = {{
+constexpr std::array<Word, 203> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -35,6 +35,7 @@ constexpr std::array<Word, 200> kKeys = {{
     {"checkpoint", "/training/recompute"},
     {"checkpoint_activations", "/training/recompute"},
     {"checkpointimpl_no_reentrant", "true at /training/recompute_stops_early"},
+    {"columnparallellinear", "true at /parallelism/tensor_parallel/gather_per_projection"},
     {"compile", "/training/execution"},
     {"compile_enable", "\"compiled\" at /training/execution"},
     {"context_parallel_degree", "/parallelism/cp"},
@@ -81,8 +82,8 @@ constexpr std::array<Word, 200> kKeys = {{
     {"fuse_grad_size_in_mb",
      "/parallelism/data_parallel/bucket_size with its unit, e.g. \"16MiB\""},
     {"fusedlamb", "\"lamb\" at /training/optimizer/type"},
-    {"global_batch_size", "/training/global_batch"},
     {"gate_proj", "\"separate\" at /training/gate_projection"},
+    {"global_batch_size", "/training/global_batch"},
     {"gpus_per_node", "/cluster/node/gpus"},
     {"gpus_per_server", "/cluster/node/gpus"},
     {"grad_reduce_in_bf16", "\"bf16\" at /training/precision/gradients"},
@@ -177,6 +178,7 @@ constexpr std::array<Word, 200> kKeys = {{
     {"recompute_num_layers", "/training/recompute"},
     {"reduce_bucket_size", "/parallelism/data_parallel/bucket_size"},
     {"repeat_kv", "\"repeated\" at /training/key_value_heads"},
+    {"scaled_dot_product_attention", "true at /training/fused_attention"},
     {"scatter_gather_tensors_in_pipeline", "/parallelism/pipeline/scatter_gather"},
     {"seq_len", "/training/sequence_length"},
     {"seq_length", "/training/sequence_length"},
@@ -212,6 +214,7 @@ constexpr std::array<Word, 200> kKeys = {{
     {"vocabulary_size", "/model/vocab"},
     {"vp", "/parallelism/pipeline/chunks_per_stage"},
     {"vpp", "/parallelism/pipeline/chunks_per_stage"},
+    {"w1", "\"separate\" at /training/gate_projection"},
     {"w3", "\"separate\" at /training/gate_projection"},
     {"wk", "\"separate\" at /training/projections"},
     {"world_size", "write /cluster/nodes, and /cluster/node/gpus of each"},

@@ -4,10 +4,10 @@ The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attent
 softmax, all with norms by operators but with an RMS kernel. Their trainer is none that configs/software has: it is
 taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose element-wise work is PyTorch's
 (silu(x) * gate in src/scaling/core/nn/mlp.py), whose tensor-parallel products are autograd functions that wait for
-their collective and keep what was gathered (linear/column_parallel_linear.py, utils.py), gate and up projection each for
-itself (mlp.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in Optimizer.step, after
-the last micro-batch (optimizer/optimizer.py). Its servers differ as those of all software. PyTorch's autograd sums
-gradients. Layouts of one sheet are alternatives.
+their collective and keep what was gathered (linear/column_parallel_linear.py, utils.py), gate and up projection each
+for itself (mlp.py), whose ranks all gather the logits (lm_head.py), and whose gradients are reduced in
+Optimizer.step, after the last micro-batch (optimizer/optimizer.py). Its servers differ as those of all software.
+PyTorch's autograd sums gradients. Layouts of one sheet are alternatives.
 """
 
 from common import LeftOut, a100, even, llama, metric, precision, record
