@@ -35,14 +35,17 @@ BytesPerSecond pcie_ring_bandwidth(const ServerSpec& server, const std::vector<i
   return server.intra == IntraKind::none ? peer / 2.0 : peer;
 }
 
+BytesPerSecond over_nvlink(const ServerSpec& server, const RingPacking& packing) {
+  return packing.rings * (packing.relays > 0 ? kRelayed : 1) * server.intra_bandwidth;
+}
+
+// PCIe that nobody states is no way around. Where the group's own links make no ring, one goes
+// through other GPUs of the server, all of which are joined (cluster_check.cpp).
 BytesPerSecond mesh_ring_bandwidth(const ServerSpec& server, const std::vector<int>& gpus,
                                    int crossing) {
   const RingPacking packing = pack_rings(server.mesh, gpus);
-  const double share = packing.relays > 0 ? kRelayed : 1;
-  const BytesPerSecond nvlink = packing.rings * share * server.intra_bandwidth;
+  const BytesPerSecond nvlink = over_nvlink(server, packing);
   if (packing.rings > 0 && packing.relays == 0) return nvlink;
-  // PCIe that nobody states is no way around. Where the group's own links make no ring, one goes
-  // through other GPUs of the server, all of which are joined (cluster_check.cpp).
   if (stated_pcie_bandwidth(server).count() == 0)
     return packing.rings > 0 ? nvlink : kRelayed * server.intra_bandwidth;
   return std::max(nvlink, pcie_ring_bandwidth(server, gpus, crossing));
@@ -65,11 +68,21 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
   TRAINYARD_CHECK(false, "intra kind {}", static_cast<int>(server.intra));
 }
 
+RingPacking mesh_rings(const ServerSpec& server, const std::vector<int>& gpus) {
+  RingPacking packing = pack_rings(server.mesh, gpus);
+  const bool around = packing.relays > 0 && stated_pcie_bandwidth(server).count() > 0 &&
+                      pcie_ring_bandwidth(server, gpus, 1) > over_nvlink(server, packing);
+  return around ? RingPacking{} : packing;
+}
+
 // A collective on a torus goes through one dimension after the other; a step of a ring is what is
 // left of each hop then.
 InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus, int crossing) {
-  if (server.intra != IntraKind::torus)
-    return {ring_bandwidth(server, gpus, crossing), server.intra_latency, 1, 1};
+  if (server.intra != IntraKind::torus) {
+    const bool mesh = server.intra == IntraKind::nvlink_mesh;
+    const int rings = mesh ? std::max(1, mesh_rings(server, gpus).rings) : 1;
+    return {ring_bandwidth(server, gpus, crossing), server.intra_latency, rings, 1};
+  }
   const TorusGroup group = torus_group(server.torus, gpus);
   return {group.rings * group.share * server.intra_bandwidth,
           group.steps * server.intra_latency / static_cast<int>(gpus.size() - 1), group.rings,

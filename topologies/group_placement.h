@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "topologies/rings.h"
 #include "topologies/topology.h"
 
 namespace trainyard::topologies {
@@ -25,6 +26,10 @@ struct GroupPlacement {
 // Requires: the GPUs are distinct and of the cluster. O(group size) if they come in ascending order
 // of server, else O(group size * log).
 GroupPlacement place(const ClusterSpec& cluster, std::span<const int> gpus);
+
+// The rings that a group on an NVLink mesh takes; none where another way is faster or the only one.
+// Requires: as ring_bandwidth.
+RingPacking mesh_rings(const ServerSpec& server, const std::vector<int>& gpus);
 
 // Of the groups of one kind that `in_use` GPUs of a server divide among themselves, those whose
 // rings cross sockets, where `gpus` (ascending) does: the others have the same distances, moved, as

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/base/check.h"
@@ -69,29 +70,33 @@ class Enumeration {
   std::vector<Ring> rings_;
 };
 
-// Finds how many of the given rings fit at once.
+// Finds most of the given rings that fit at once.
 class Packing {
  public:
   explicit Packing(int n) : n_(n) {}
 
   // A packing of a mesh d times as wide is d packings of the mesh; what is left over may hold more.
   // This settles wide uniform meshes, where the search would wander.
-  int most(const Capacities& capacity, const std::vector<Ring>& rings) {
+  std::vector<Ring> most(const Capacities& capacity, const std::vector<Ring>& rings) {
     const int upper = bound(capacity, n_);
-    int lower = 0;
+    std::vector<Ring> best;
     for (const int parts : {2, 3}) {
-      if (upper <= 1 || lower == upper) break;
+      if (upper <= 1 || static_cast<int>(best.size()) == upper) break;
       Capacities part{}, rest{};
       for (std::size_t e = 0; e < kEdges; ++e) {
         part[e] = capacity[e] / parts;
         rest[e] = capacity[e] % parts;
       }
-      if (bound(part, n_) > 0)
-        lower = std::max(lower, parts * most(part, rings) + most(rest, rings));
+      if (bound(part, n_) == 0) continue;
+      std::vector<Ring> found = most(rest, rings);
+      const std::vector<Ring> of_part = most(part, rings);
+      for (int times = 0; times < parts; ++times)
+        found.insert(found.end(), of_part.begin(), of_part.end());
+      if (found.size() > best.size()) best = std::move(found);
     }
-    for (int wanted = upper; wanted > lower; --wanted)
-      if (fits(capacity, rings, wanted)) return wanted;
-    return lower;
+    for (int wanted = upper; wanted > static_cast<int>(best.size()); --wanted)
+      if (fits(capacity, rings, wanted)) return chosen_;
+    return best;
   }
   bool cut_short() const { return cut_short_; }
 
@@ -121,6 +126,7 @@ class Packing {
     std::vector<Ring> possible;
     for (const Ring ring : rings)
       if (!(ring & ~open)) possible.push_back(ring);
+    chosen_.clear();
     left_ = std::min(kSteps, left_in_all_);
     const int before = left_;
     const bool found = place(possible, wanted);
@@ -163,6 +169,7 @@ class Packing {
         if (!(ring & ~open)) next.push_back(ring);
       const bool found = place(next, wanted - 1);
       add(through[i], 1);
+      if (found) chosen_.push_back(through[i]);
       if (found) return true;
       if (left_ < 0) return false;
     }
@@ -204,6 +211,7 @@ class Packing {
 
   int n_;
   Capacities capacity_{};
+  std::vector<Ring> chosen_;  // by the last search that found as many as it wanted
   int left_ = 0;
   int left_in_all_ = kStepsInAll;
   bool cut_short_ = false;
@@ -224,6 +232,17 @@ Capacities capacities(std::span<const NvlinkPair> mesh, std::span<const int> gpu
   return capacity;
 }
 
+std::vector<std::pair<int, int>> edges_of(const std::vector<Ring>& rings,
+                                          const std::vector<int>& gpus) {
+  std::vector<std::pair<int, int>> edges;
+  for (const Ring ring : rings)
+    for (Ring rest = ring; rest != 0; rest &= rest - 1) {
+      const auto e = static_cast<std::size_t>(__builtin_ctzll(rest));
+      edges.emplace_back(gpus[e / kGpus], gpus[e % kGpus]);
+    }
+  return edges;
+}
+
 }  // namespace
 
 RingPacking pack_rings(std::span<const NvlinkPair> mesh, std::span<const int> gpus) {
@@ -241,8 +260,11 @@ RingPacking pack_rings(std::span<const NvlinkPair> mesh, std::span<const int> gp
     const Enumeration all(capacity, n, relays);
     if (all.rings().empty()) continue;
     Packing packing(n);
-    const int rings = std::max(1, packing.most(capacity, all.rings()));
-    return {rings, relays, rings == upper || (all.complete() && !packing.cut_short())};
+    std::vector<Ring> packed = packing.most(capacity, all.rings());
+    if (packed.empty()) packed.push_back(all.rings().front());
+    const int rings = static_cast<int>(packed.size());
+    return {rings, relays, edges_of(packed, sorted),
+            rings == upper || (all.complete() && !packing.cut_short())};
   }
   return {};
 }

@@ -11,14 +11,18 @@
 #pragma once
 
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "topologies/cluster.h"
 
 namespace trainyard::topologies {
 
 struct RingPacking {
-  int rings = 0;      // 0: the links do not join the GPUs
-  int relays = 0;     // hops of each ring, at most, that pass through another GPU of the group
+  int rings = 0;   // 0: the links do not join the GPUs
+  int relays = 0;  // hops of each ring, at most, that pass through another GPU of the group
+  // Of all rings: from one GPU of the group to another, joined by a link; a relayed hop is two.
+  std::vector<std::pair<int, int>> edges{};
   bool exact = true;  // false: the search was cut short, `rings` exist but more may
 };
 

@@ -93,7 +93,7 @@ BytesPerSecond ring_bandwidth(const ServerSpec& server, const std::vector<int>& 
 struct InsideGroup {
   BytesPerSecond bandwidth;  // ring_bandwidth
   Duration step{};           // latency of one step of a ring
-  int rings = 1;             // over which the bytes are spread; more than one only on a torus
+  int rings = 1;             // over which the bytes are spread; more on a mesh and a torus
   double exchange = 1;       // what an all-to-all reaches of the bandwidth
 };
 // Requires: as ring_bandwidth; on a torus ascending.

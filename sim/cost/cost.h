@@ -46,7 +46,7 @@ struct GroupShape {
   std::optional<Duration> start{};
   double exchange_efficiency = 1;  // share of inter_bandwidth that an all-to-all reaches
   // Inside a server: the rings over which a collective's bytes are spread, and the share of their
-  // bandwidth that an all-to-all reaches. More than one ring, and another share, only on a torus.
+  // bandwidth that an all-to-all reaches: 1 but on a torus.
   int inside_rings = 1;
   double inside_exchange = 1;
   bool by_kernels = true;  // communication holds multiprocessors; false: links move bytes alone

@@ -67,6 +67,37 @@ TEST_CASE("the first 2 to 8 GPUs of a DGX-1V hold 1 2 4 0 2 4 6 rings") {
   }
 }
 
+// Where no hop is relayed, so that a ring leaves and enters every GPU once.
+TEST_CASE("packed rings pass through all GPUs, on no more links than there are") {
+  for (int n = 2; n <= 8; ++n) {
+    CAPTURE(n);
+    const RingPacking packing = pack_rings(dgx1v().mesh, first_gpus(n));
+    std::array<std::array<int, 8>, 8> used{};
+    for (const auto& [from, to] : packing.edges)
+      ++used[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+    int linked = 0;
+    for (const NvlinkPair& pair : dgx1v().mesh) {
+      CHECK(used[pair.a][pair.b] <= pair.links);
+      CHECK(used[pair.b][pair.a] <= pair.links);
+      linked += used[pair.a][pair.b] + used[pair.b][pair.a];
+    }
+    CHECK(linked == static_cast<int>(packing.edges.size()));
+    if (packing.relays > 0) continue;
+    const auto size = static_cast<std::size_t>(n);
+    REQUIRE(packing.edges.size() == size * static_cast<std::size_t>(packing.rings));
+    for (std::size_t ring = 0; ring < packing.edges.size(); ring += size) {
+      int at = 0;
+      std::size_t hops = 0;
+      do {
+        at = packing.edges[ring + static_cast<std::size_t>(at)].second;
+        ++hops;
+      } while (at != 0 && hops < size);
+      CHECK(at == 0);
+      CHECK(hops == size);
+    }
+  }
+}
+
 TEST_CASE("five GPUs of a DGX-1V form two rings when one hop passes through another GPU") {
   const RingPacking packing = pack_rings(dgx1v().mesh, first_gpus(5));
   CHECK(packing.rings == 2);

@@ -158,13 +158,29 @@ const FlowLayouts::Spread& FlowLayouts::spread(const FlowLayout& layout, const G
   return spread;
 }
 
+const std::vector<FlowEdge>& FlowLayouts::rings(std::span<const int> gpus,
+                                                const topologies::ClusterSpec& cluster) {
+  const int server = gpus.front() / cluster.gpu_slots();
+  std::vector<int> seen(gpus.begin(), gpus.end());  // from the first server
+  for (int& gpu : seen)
+    gpu -= server * cluster.gpu_slots();
+  const auto [at, added] = rings_.try_emplace({cluster.kind_of(server), std::move(seen)});
+  if (added)
+    for (const auto& [from, to] : ring_edges(gpus, cluster))
+      at->second.push_back(
+          {from - server * cluster.gpu_slots(), to - server * cluster.gpu_slots(), 1});
+  return at->second;
+}
+
 std::vector<FlowEdge> FlowLayouts::edges(const FlowLayout& layout, std::span<const int> gpus,
                                          const topologies::ClusterSpec& cluster,
                                          const GroupShape& shape) {
   std::vector<FlowEdge> edges;
   if (layout.algorithm == nullptr) {
-    for (const auto& [from, to] : ring_edges(gpus, cluster))
-      edges.push_back({from, to, 1});
+    const int first = gpus.front() / cluster.gpu_slots() * cluster.gpu_slots();
+    edges = rings(gpus, cluster);
+    for (FlowEdge& edge : edges)
+      edge.from += first, edge.to += first;
     return edges;
   }
   const Group group = group_of(shape);

@@ -87,8 +87,12 @@ class FlowLayouts {
     collective::Share unit;       // of the buffer
   };
   const Spread& spread(const FlowLayout& layout, const collective::Group& group);
+  const std::vector<FlowEdge>& rings(std::span<const int> gpus,
+                                     const topologies::ClusterSpec& cluster);
 
   std::map<std::tuple<std::string_view, CollectiveKind, int, int, int>, Spread> spreads_;
+  // Between GPUs of the first server of a kind: packing a mesh is a search.
+  std::map<std::pair<int, std::vector<int>>, std::vector<FlowEdge>> rings_;
 };
 
 // The place of a layout in a list, at whose end it is put if it is new.

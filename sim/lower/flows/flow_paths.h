@@ -11,9 +11,9 @@
 namespace trainyard::lower {
 
 // How many rings a collective splits its bytes over: one inside a server (on a torus those of its
-// dimensions, GroupShape::inside_rings); across servers one for
-// every rank that the group has on a server, each entering and leaving at another rank so that all
-// their NICs work. Source: NCCL's ring search (connect.cc), cost-models A1.
+// dimensions, on an NVLink mesh those that it packs: GroupShape::inside_rings); across servers one
+// for every rank that the group has on a server, each entering and leaving at another rank so that
+// all their NICs work. Source: NCCL's ring search (connect.cc), cost-models A1.
 int ring_count(int servers, int ranks_per_server);
 
 // (from, to) of every edge of those rings. GPUs of one server stay together in each ring.

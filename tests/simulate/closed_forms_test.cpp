@@ -1,5 +1,5 @@
-// Groups that cross the sockets of a server at once, priced by their part of the link between them,
-// and as flows that share it.
+// Groups priced by a closed form, and as flows on the links: those that cross the sockets of a
+// server at once, and rings on an NVLink mesh.
 #include <doctest/doctest.h>
 
 #include "sim/simulate/report/summarize.h"
@@ -40,4 +40,25 @@ TEST_CASE("pairs across sockets take as long in closed form as flows that share 
   const double one = exchanged(1, Fidelity::closed_form, 8_GBps);
   const double four = exchanged(4, Fidelity::closed_form, 8_GBps);
   CHECK(four / one == doctest::Approx((1.0 / 2) / (7.0 / 8)).epsilon(0.05));
+}
+
+// Of one server and, so that each of eight rings enters and leaves at GPUs of its own, of two.
+TEST_CASE("on an NVLink mesh flows take as long as the closed form") {
+  for (const int servers : {1, 2}) {
+    const auto step = [&](recipe::Fidelity fidelity) {
+      Job job = gpt_job(1, 8 * servers, 1);
+      job.network = gpt(2, 2048, 16, 8192);
+      const topologies::GpuSpec gpu = job.cluster.server.gpu;
+      job.cluster = test::cluster_of(servers, test::dgx1v(), topologies::SingleSwitch{});
+      job.cluster.server.gpu = gpu;
+      job.plan.data_parallel.overlap_backward = false;
+      job.fidelity = fidelity;
+      const StepReport report = summarize(job, *simulate_step(job));
+      const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
+      return static_cast<double>(time.count()) * 1e-12;
+    };
+    CAPTURE(servers);
+    CHECK(step(recipe::Fidelity::closed_form) ==
+          doctest::Approx(step(recipe::Fidelity::flow)).epsilon(0.01));
+  }
 }
