@@ -71,6 +71,7 @@ struct CheckOptions {
   std::vector<std::string> paths;
   std::vector<std::string> sets;
   std::string root;
+  bool json = false;
 };
 ExitCode check(const CheckOptions& options, const Context& context);
 

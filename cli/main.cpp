@@ -106,6 +106,14 @@ Command chosen(const CLI::App& app, Options& options) {
   };
 }
 
+bool asks_json(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    const CLI::Option* option = command->get_option_no_throw("--json");
+    if ((option != nullptr && option->count() > 0) || asks_json(*command)) return true;
+  }
+  return false;
+}
+
 int parse_and_execute(const std::vector<std::string>& words) {
   Options options;
   CLI::App app("Predicts how a training job runs on many GPUs.", "trainyard");
@@ -120,14 +128,14 @@ int parse_and_execute(const std::vector<std::string>& words) {
       context.console.result(version ? version->what() + std::string("\n") : app.help());
       return ExitCode::done;
     };
-    return static_cast<int>(execute(print, {console, interrupts}));
+    return static_cast<int>(execute(print, {console, interrupts}, false));
   } catch (const CLI::ParseError& error) {
     Console console(ColorMode::automatic, false);
     return explain_parse_error(app, error, words, console);
   }
   Console console(color_mode(options.color), options.quiet);
   Interrupts interrupts;
-  return static_cast<int>(execute(chosen(app, options), {console, interrupts}));
+  return static_cast<int>(execute(chosen(app, options), {console, interrupts}, asks_json(app)));
 }
 
 }  // namespace

@@ -106,13 +106,17 @@ std::string folder_path(const OutputOptions& options, const scenario::Scenario& 
   throw ScenarioError({problem});
 }
 
-void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console) {
+std::vector<Diagnostic> warnings_of(const std::vector<const scenario::Scenario*>& scenarios) {
   std::set<std::string> seen;
   std::vector<Diagnostic> list;
   for (const scenario::Scenario* scenario : scenarios)
     for (const Diagnostic& warning : scenario->warnings)
       if (seen.insert(to_text(warning)).second) list.push_back(warning);
-  console.diagnostics(list);
+  return list;
+}
+
+void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console) {
+  console.diagnostics(warnings_of(scenarios));
 }
 
 std::size_t fitting_baseline(const std::vector<simulate::StepReport>& reports, std::size_t wanted) {

@@ -45,6 +45,7 @@ std::vector<std::string> input_files(const scenario::Scenario& scenario);
 std::string folder_path(const OutputOptions& options, const scenario::Scenario& scenario);
 
 // Warnings of the scenarios, each once.
+std::vector<Diagnostic> warnings_of(const std::vector<const scenario::Scenario*>& scenarios);
 void print_warnings(const std::vector<const scenario::Scenario*>& scenarios, Console& console);
 
 // What a comparison is with: the variant that was asked for, or, if that has no step time, the next

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "cli/commands.h"
+#include "cli/diagnostics_json.h"
 #include "cli/results.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
@@ -35,26 +36,35 @@ void check_profiles(const scenario::ScenarioSet& set) {
   if (!mistakes.empty()) throw ScenarioError(std::move(mistakes));
 }
 
+CheckedFile checked(const std::string& path, const CheckOptions& options) {
+  try {
+    const scenario::ScenarioSet set = load({path, options.sets, options.root});
+    std::vector<const scenario::Scenario*> scenarios = {&set.base};
+    for (const scenario::Scenario& scenario : set.variants)
+      scenarios.push_back(&scenario);
+    check_profiles(set);
+    if (set.search) search::Space(set, *set.search);
+    return {path, true, warnings_of(scenarios)};
+  } catch (const ScenarioError& error) {
+    return {path, false, error.diagnostics()};
+  }
+}
+
 }  // namespace
 
 // Every file is checked, so that one run shows all that is wrong.
 ExitCode check(const CheckOptions& options, const Context& context) {
   ExitCode code = ExitCode::done;
+  std::vector<CheckedFile> files;
   for (const std::string& path : options.paths) {
-    try {
-      const scenario::ScenarioSet set = load({path, options.sets, options.root});
-      std::vector<const scenario::Scenario*> scenarios = {&set.base};
-      for (const scenario::Scenario& scenario : set.variants)
-        scenarios.push_back(&scenario);
-      check_profiles(set);
-      if (set.search) search::Space(set, *set.search);
-      print_warnings(scenarios, context.console);
+    files.push_back(checked(path, options));
+    const CheckedFile& file = files.back();
+    if (!file.ok) code = ExitCode::invalid_input;
+    context.console.diagnostics(file.diagnostics);
+    if (file.ok && !options.json)
       context.console.result(fmt::format("{}: OK\n", escape_control(path)));
-    } catch (const ScenarioError& error) {
-      context.console.diagnostics(error.diagnostics());
-      code = ExitCode::invalid_input;
-    }
   }
+  if (options.json) context.console.result(checked_json(files));
   return code;
 }
 

@@ -170,6 +170,7 @@ void add_check(CLI::App& app, CheckOptions& options) {
       ->type_name("FILE");
   add_sets(*command, options.sets);
   add_root(*command, options.root);
+  command->add_flag("--json", options.json, "Print one JSON object instead of text");
 }
 
 void add_explain(CLI::App& app, ExplainOptions& options) {

@@ -359,6 +359,33 @@ def checks(folder):
     out, err = expect(3, "check", SMALL, "absent.json", SMALL)
     require_equal(out, f"{SMALL}: OK\n" * 2, "standard output")
     require("absent.json" in err, err)
+    out, _ = expect(3, "check", SMALL, "absent.json", "--json")
+    files = json.loads(out)["files"]
+    require_equal([(file["file"], file["ok"]) for file in files], [(SMALL, True), ("absent.json", False)], "files")
+    require_equal(files[1]["diagnostics"][0]["severity"], "error", "what is wrong with it")
+
+
+@case
+def errors_as_json(folder):
+    """With --json what is wrong is an object, too: file, place, message and cure of each mistake"""
+    with open(SMALL, encoding="utf-8") as file:
+        scenario = json.load(file)
+    scenario["training"].update(micro_batch=0, global_batch=-1)
+    path = os.path.join(folder, "two.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(scenario, file, indent=1)
+    for command in (["run", path], ["compare", path]):
+        out, err = expect(3, *command, "--json")
+        errors = json.loads(out)["errors"]
+        require_equal({error["pointer"] for error in errors}, {"/training/micro_batch", "/training/global_batch"},
+                      " ".join(command))
+        for error in errors:
+            require(error["file"] == path and error["line"] > 0 and error["message"], str(error))
+            place = f'{path}:{error["line"]}:{error["column"]}'
+            require(f'{place}: error: {error["pointer"]}: {error["message"]}' in err, err)
+    out, err = expect(2, "run", SMALL, "--variant", "nobody", "--json")
+    require_equal(len(json.loads(out)["errors"]), 1, "an unknown variant")
+    require("nobody" in json.loads(out)["errors"][0]["message"], out)
 
 
 def synthetic_samples():

@@ -51,7 +51,7 @@ Ran ran(const cli::Command& command) {
   {
     cli::Console console(cli::ColorMode::never, false);
     cli::Interrupts interrupts;
-    result.code = static_cast<int>(cli::execute(command, {console, interrupts}));
+    result.code = static_cast<int>(cli::execute(command, {console, interrupts}, false));
   }
   result.cpu_seconds = cpu_seconds() - before;
   result.out = out.text();
