@@ -75,13 +75,66 @@ RingPacking mesh_rings(const ServerSpec& server, const std::vector<int>& gpus) {
   return around ? RingPacking{} : packing;
 }
 
+namespace {
+
+// Of an all-to-all the slots of a group's GPUs, or the link of two sockets, which `crossing` groups
+// divide, whichever takes longer; times of what goes to one GPU, by a byte a second.
+double slowest_of_host(const ServerSpec& server, const std::vector<int>& gpus, int crossing) {
+  std::vector<int> on_socket(static_cast<std::size_t>(server.sockets));
+  for (const int gpu : gpus)
+    ++on_socket[static_cast<std::size_t>(socket_of(gpu, server.gpus, server.sockets))];
+  double slowest = static_cast<double>(gpus.size() - 1) / peer_pcie_bandwidth(server).count();
+  for (std::size_t a = 0; a < on_socket.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      slowest = std::max(slowest, static_cast<double>(on_socket[a] * on_socket[b] * crossing) /
+                                      socket_bandwidth(server).count());
+  return slowest;
+}
+
+// The same of the links that the routes of all pairs take.
+double slowest_of_mesh(const ServerSpec& server, const std::vector<int>& gpus) {
+  const ServerBoard board(server);
+  std::vector<int> routes(board.links().size());
+  std::vector<LinkId> route;
+  for (const int from : gpus)
+    for (const int to : gpus) {
+      if (from == to) continue;
+      route.clear();
+      board.append_route(from, to, 0, route);
+      for (const LinkId link : route)
+        ++routes[static_cast<std::size_t>(link)];
+    }
+  double slowest = 0;
+  for (std::size_t link = 0; link < routes.size(); ++link)
+    slowest = std::max(slowest, routes[link] / board.links()[link].bandwidth.count());
+  return slowest;
+}
+
+// What an all-to-all reaches of a ring's bandwidth.
+double exchange_share(const ServerSpec& server, const std::vector<int>& gpus, int crossing,
+                      BytesPerSecond ring) {
+  const double sent = static_cast<double>(gpus.size() - 1) / ring.count();
+  switch (server.intra) {
+    case IntraKind::nvlink_mesh: return sent / slowest_of_mesh(server, gpus);
+    case IntraKind::pcie: return sent / slowest_of_host(server, gpus, crossing);
+    // Down to the host's memory and up again, as the ring.
+    case IntraKind::none: return sent / slowest_of_host(server, gpus, crossing) / 2;
+    case IntraKind::nvswitch:
+    case IntraKind::torus: break;
+  }
+  return 1;
+}
+
+}  // namespace
+
 // A collective on a torus goes through one dimension after the other; a step of a ring is what is
 // left of each hop then.
 InsideGroup inside_group(const ServerSpec& server, const std::vector<int>& gpus, int crossing) {
   if (server.intra != IntraKind::torus) {
     const bool mesh = server.intra == IntraKind::nvlink_mesh;
     const int rings = mesh ? std::max(1, mesh_rings(server, gpus).rings) : 1;
-    return {ring_bandwidth(server, gpus, crossing), server.intra_latency, rings, 1};
+    const BytesPerSecond ring = ring_bandwidth(server, gpus, crossing);
+    return {ring, server.intra_latency, rings, exchange_share(server, gpus, crossing, ring)};
   }
   const TorusGroup group = torus_group(server.torus, gpus);
   return {group.rings * group.share * server.intra_bandwidth,

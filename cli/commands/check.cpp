@@ -3,7 +3,7 @@
 #include <set>
 
 #include "cli/commands.h"
-#include "cli/diagnostics_json.h"
+#include "cli/report/diagnostics_json.h"
 #include "cli/results.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
@@ -36,7 +36,7 @@ void check_profiles(const scenario::ScenarioSet& set) {
   if (!mistakes.empty()) throw ScenarioError(std::move(mistakes));
 }
 
-CheckedFile checked(const std::string& path, const CheckOptions& options) {
+report::CheckedFile checked(const std::string& path, const CheckOptions& options) {
   try {
     const scenario::ScenarioSet set = load({path, options.sets, options.root});
     std::vector<const scenario::Scenario*> scenarios = {&set.base};
@@ -55,16 +55,16 @@ CheckedFile checked(const std::string& path, const CheckOptions& options) {
 // Every file is checked, so that one run shows all that is wrong.
 ExitCode check(const CheckOptions& options, const Context& context) {
   ExitCode code = ExitCode::done;
-  std::vector<CheckedFile> files;
+  std::vector<report::CheckedFile> files;
   for (const std::string& path : options.paths) {
     files.push_back(checked(path, options));
-    const CheckedFile& file = files.back();
+    const report::CheckedFile& file = files.back();
     if (!file.ok) code = ExitCode::invalid_input;
     context.console.diagnostics(file.diagnostics);
     if (file.ok && !options.json)
       context.console.result(fmt::format("{}: OK\n", escape_control(path)));
   }
-  if (options.json) context.console.result(checked_json(files));
+  if (options.json) context.console.result(report::checked_json(files));
   return code;
 }
 

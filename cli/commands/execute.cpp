@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/diagnostics_json.h"
+#include "cli/report/diagnostics_json.h"
 #include "sim/base/diagnostic.h"
 #include "sim/base/out_of_range.h"
 
@@ -61,7 +61,7 @@ ExitCode execute(const Command& command, const Context& context, bool json) {
     // A standard output that takes nothing is what the environment's error was about.
     if (json && code != ExitCode::environment) {
       try {
-        console.result(errors_json(failure.said));
+        console.result(report::errors_json(failure.said));
       } catch (const EnvironmentError& error) {
         console.error(error.what());
         code = ExitCode::environment;

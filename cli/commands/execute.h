@@ -11,7 +11,7 @@ namespace trainyard::cli {
 using Command = std::function<ExitCode(const Context&)>;
 
 // The one place where errors become exit codes: what a command throws is said on the console, and
-// with `json` printed as JSON besides (cli/diagnostics_json.h).
+// with `json` printed as JSON besides (cli/report/diagnostics_json.h).
 ExitCode execute(const Command& command, const Context& context, bool json);
 
 }  // namespace trainyard::cli

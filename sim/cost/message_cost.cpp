@@ -99,6 +99,11 @@ Rescaled rescale(const CollectiveLaw& law, CollectiveKind kind, int ranks) {
   return to;
 }
 
+// No law is of faster links than the server at hand has.
+double least_per_byte(CollectiveKind kind, const GroupShape& shape, Share share) {
+  return share.value() / inside_bandwidth(kind, shape).count();
+}
+
 class FittedMessages final : public MessageCost {
  public:
   explicit FittedMessages(const Profile& profile)
@@ -202,7 +207,8 @@ Inside inside_by_law(const CollectiveLaw& law, CollectiveKind kind, Bytes bytes,
                      const GroupShape& shape) {
   const int local = shape.ranks_per_server;
   if (local == 1) return {rescale(law, kind, law.ranks).latency(bytes), 0};
-  const Rescaled inside = rescale(law, kind, local);
+  Rescaled inside = rescale(law, kind, local);
+  inside.per_byte = std::max(inside.per_byte, least_per_byte(kind, shape, inside.share));
   if (kind == CollectiveKind::all_to_all) {  // what stays inside
     const double part = static_cast<double>(local) / shape.ranks;
     return {inside.latency(Bytes(divide_up(bytes.count() * local, shape.ranks))),
@@ -219,7 +225,7 @@ MessageTerms FittedMessages::collective_alone(CollectiveKind kind, Bytes bytes,
                                               const GroupShape& shape) const {
   if (const CollectiveLaw* law = law_for(kind, shape.ranks, shape.servers)) {
     Rescaled to = rescale(*law, kind, shape.ranks);
-    const double least = to.share.value() / inside_bandwidth(kind, shape).count();
+    const double least = least_per_byte(kind, shape, to.share);
     if (shape.servers == 1 && to.per_byte < least) {
       to.per_byte = least;
       to.basis = Basis::analytic;

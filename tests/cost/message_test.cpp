@@ -232,6 +232,20 @@ TEST_CASE("over several servers the law prices the inside and the closed form th
              start + 10e-6 + size / 90e9));
 }
 
+// As H800 beside an H100's law: NVLink of 50 GB/s, and NICs that would carry 90.
+TEST_CASE("over several servers the inside is no faster than the links at hand, either") {
+  GroupShape group = shape(16, 2);
+  group.intra_bandwidth = 50_GBps;
+  for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+    const MessageTerms terms =
+        fitted_message_cost(a100())->collective(kind, Bytes(1'600'000'000), group);
+    CHECK((terms.wire_bytes / terms.bandwidth).count() == doctest::Approx(1.5e9 / 50e9));
+  }
+  const MessageTerms reduced = fitted_message_cost(a100())->collective(CollectiveKind::all_reduce,
+                                                                       Bytes(1'600'000'000), group);
+  CHECK((reduced.wire_bytes / reduced.bandwidth).count() == doctest::Approx(2.8e9 / 50e9));
+}
+
 TEST_CASE("a law of several servers goes before the rules") {
   Profile profile = a100();
   profile.collectives.push_back(law(CollectiveKind::all_reduce, 16, 2, 41, 128, 31.5));

@@ -9,6 +9,7 @@
 
 #include "tests/simulate/toy.h"
 #include "tests/support/rooms.h"
+#include "tests/topologies/clusters.h"
 #include "topologies/torus.h"
 
 using namespace trainyard;
@@ -55,6 +56,24 @@ TEST_CASE("flows of an algorithm over servers are never faster than its law") {
         const Seconds law = time(cluster, Fidelity::closed_form, kind, &entry, 64_MiB, ranks);
         CHECK(time(cluster, Fidelity::flow, kind, &entry, 64_MiB, ranks) >= law * (1 - 1e-5));
       }
+}
+
+// Not of five GPUs of a DGX-1V, whose ring has a relayed hop.
+TEST_CASE("inside a server of PCIe or an NVLink mesh flows take as long as the closed form") {
+  for (topologies::ServerSpec server : {test::pcie_server(), test::dgx1v()}) {
+    ClusterSpec cluster = toy::cluster(8, 1);
+    server.gpu = cluster.server.gpu;
+    server.socket_bandwidth = 8_GBps;
+    cluster.server = server;
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                      CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
+      for (const int ranks : {2, 3, 4, 6, 7, 8}) {
+        CAPTURE(name(kind));
+        CAPTURE(ranks);
+        const Seconds law = time(cluster, Fidelity::closed_form, kind, nullptr, 256_MiB, ranks);
+        CHECK(close(time(cluster, Fidelity::flow, kind, nullptr, 256_MiB, ranks), law, 1e-3));
+      }
+  }
 }
 
 // 64 chips along one ring, in two and in three dimensions, and a grid of lines.

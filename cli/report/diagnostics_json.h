@@ -6,7 +6,7 @@
 
 #include "sim/base/diagnostic.h"
 
-namespace trainyard::cli {
+namespace trainyard::report {
 
 // {"trainyard": VERSION, "errors": [{"severity", "file", "line", "column", "pointer", "message",
 // "hint"}]}: what a command prints instead of its result. Keys that say nothing are left out.
@@ -20,4 +20,4 @@ struct CheckedFile {
 // {"trainyard": VERSION, "files": [{"file", "ok", "diagnostics": as above}]}.
 std::string checked_json(const std::vector<CheckedFile>& files);
 
-}  // namespace trainyard::cli
+}  // namespace trainyard::report

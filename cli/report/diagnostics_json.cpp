@@ -1,10 +1,10 @@
-#include "cli/diagnostics_json.h"
+#include "cli/report/diagnostics_json.h"
 
 #include <nlohmann/json.hpp>
 
 #include "sim/base/version.h"
 
-namespace trainyard::cli {
+namespace trainyard::report {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -43,4 +43,4 @@ std::string checked_json(const std::vector<CheckedFile>& files) {
   return written({{"trainyard", kVersion}, {"files", all}});
 }
 
-}  // namespace trainyard::cli
+}  // namespace trainyard::report
