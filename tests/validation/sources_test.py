@@ -14,6 +14,7 @@ import tempfile
 SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sources")
 sys.path.insert(1, SOURCES)
 
+import megatron_lm
 from ultrascale import stage_layers
 
 # Rows as the sources have them; the figures are made up.
@@ -147,6 +148,16 @@ def stages_are_as_nanotron_prints_them():
     assert split == [5, 4, 4, 5, 4, 4, 4, 2], split
 
 
+def overlaps_what_its_flags_say():
+    """Megatron-LM's rows on H100 state flags, of which Megatron Core sets none by itself."""
+    row = {**PLAIN, "hardware": H100, "model": GPT, "metrics": [TIME]}
+    for flags in ("--overlap-grad-reduce --overlap-param-gather", "--overlap-grad-reduce", ""):
+        for one in megatron_lm.convert({**row, "parallelism": {**TP2_PP2, "overlap": flags}})["scenario"]:
+            said = one["parallelism"]["data_parallel"]
+            assert said["overlap_backward"] == ("grad" in flags), (flags, said)
+            assert said["overlap_param_gather"] == ("param" in flags), (flags, said)
+
+
 def shipped_is_predicted_alike(folder, records, sets):
     """What is said once of all records of a set, is said of each; only what may be passed on is."""
     small = os.path.join(folder, "small")
@@ -162,6 +173,7 @@ def shipped_is_predicted_alike(folder, records, sets):
 
 def main():
     stages_are_as_nanotron_prints_them()
+    overlaps_what_its_flags_say()
     with tempfile.TemporaryDirectory() as folder:
         write(folder)
         out = os.path.join(folder, "records")
