@@ -46,6 +46,9 @@ struct MemoryAllowance {
   // Micro-batches of a step whose outputs the trainer holds, each until it reads the next one into
   // the same buffer: so many all the time. 0: the loss alone has them.
   Option<int> kept_outputs = 0;
+  // Of the host before the GPU, at most: blocks of collectives inside of layers stay reserved until
+  // the GPU has passed them. 0: they are back when the script frees them.
+  Option<int> launches_ahead = 0;
 };
 
 // Host time of a collective's call, beside its launch.

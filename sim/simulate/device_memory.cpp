@@ -153,7 +153,13 @@ Bytes DeviceMemory::fragmentation(Bytes allocated) const {
 
 Bytes DeviceMemory::reserved(Bytes held) const {
   const Bytes mapped = allocated(held) + pools;
-  return mapped + fragmentation(mapped);
+  return mapped + fragmentation(mapped) + late;
+}
+
+void DeviceMemory::add_late(Bytes bytes, Bytes held) {
+  late = Bytes(0);
+  if (capacity > Bytes(0)) bytes = std::min(bytes, capacity - on_device(held));
+  late = std::max(bytes, Bytes(0));
 }
 
 Bytes DeviceMemory::on_device(Bytes held) const {

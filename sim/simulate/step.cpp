@@ -4,6 +4,7 @@
 
 #include "models/layer/peak.h"
 #include "sim/simulate/jobs_together.h"
+#include "sim/simulate/memory/late_blocks.h"
 #include "sim/simulate/step_maker.h"
 #include "sim/simulate/watch/step_watcher.h"
 
@@ -100,6 +101,19 @@ std::size_t first_on_gpus(const Step& step) {
   return first;
 }
 
+void add_late_blocks(const Job& job, Step& step, std::size_t rank_class) {
+  const std::int64_t most = job.recipe.memory.launches_ahead.value();
+  if (most == 0) return;
+  const lower::RankClass& own = step.lowered.classes[rank_class];
+  const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(own.role)];
+  const std::int64_t ahead =
+      std::min(most, launches_ahead(role.program, step.lowered.machine.actors[own.actor].launch,
+                                    step.trace().finished[own.actor]));
+  const Bytes late =
+      late_blocks(step.plan.cast, role, ahead, job.plan.tensor_parallel.keep_gathered_inputs);
+  step.devices[rank_class].add_late(late, step.trace().peaks[own.actor].peak);
+}
+
 // `only`: the class that is broken down; nothing: all are.
 void run_once(const Job& job, const StepOptions& options, const Beside& beside,
               std::optional<std::size_t> only, Step& step) {
@@ -129,6 +143,7 @@ void run_once(const Job& job, const StepOptions& options, const Beside& beside,
   for (std::size_t c = 0; c < step.devices.size(); ++c) {
     const engine::MemoryPeak& peak = step.trace().peaks[step.lowered.classes[c].actor];
     step.devices[c].pools = peak.pooled - peak.peak;
+    add_late_blocks(job, step, c);
   }
   step.window = watcher.finish(step.trace().end);
   step.server_updates = watcher.server_updates();

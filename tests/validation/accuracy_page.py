@@ -18,20 +18,25 @@ import tempfile
 
 CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "configs")
 
-# Constants that come from steps of one source: the set, what the others would have it be, and in words. The rows that
-# it was fitted on wait for nothing else.
-FROM_STEPS = {
-    "ultrascale": {"what": "nanotron's host time, 65.3 us a launch", "rows": ("hf-0474", "hf-0479", "hf-0480"),
-                   "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"},
-    **{name: {"what": "the host's time per launch of an eager script", "rows": ("hf llama-1b s512 b1 bf16",),
-              "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"}
-       for name in ("pytorch_h100", "pytorch_h200")},
-    "sailor": {"what": "Sailor's messages in a server, through the host's memory", "rows": ("sailor-14", "sailor-20"),
-               "without": {"cluster": {"node": {"intra": {
-                   "kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s",
-                   "mesh": [{"a": a, "b": b, "links": 6} for a in range(4) for b in range(a + 1, 4)]}}}},
-               "words": "over NVLink, as a GH200 server has it"},
-}
+# Constants that come from steps of one source, or from their memory: the set, what the others would have it be, and in
+# words. The rows that a constant was fitted on wait for nothing else, or hold nothing else that is not known.
+SCRIPT = {"what": "the host's time per launch of an eager script", "rows": ("hf llama-1b s512 b1 bf16",),
+          "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"}
+FROM_STEPS = (
+    {"set": "ultrascale", "what": "nanotron's host time, 65.3 us a launch", "rows": ("hf-0474", "hf-0479", "hf-0480"),
+     "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"},
+    {"set": "ultrascale", "what": "reserved memory: nanotron's launches ahead of the GPU, 270",
+     "rows": ("hf-1376", "hf-1377"), "error": "error_bytes",
+     "without": {"training": {"memory": {"launches_ahead": 0}}}, "words": "none: blocks come back when they are freed"},
+    {"set": "pytorch_h100", **SCRIPT},
+    {"set": "pytorch_h200", **SCRIPT},
+    {"set": "sailor", "what": "Sailor's messages in a server, through the host's memory",
+     "rows": ("sailor-14", "sailor-20"),
+     "without": {"cluster": {"node": {"intra": {
+         "kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s",
+         "mesh": [{"a": a, "b": b, "links": 6} for a in range(4) for b in range(a + 1, 4)]}}}},
+     "words": "over NVLink, as a GH200 server has it"},
+)
 
 # Files of configs/validation with all rows of a source that a converter is for.
 SAME_SOURCE = {"vtrain-multi-node.json": "vtrain_multi.json"}
@@ -144,9 +149,9 @@ def patched(document, patch):
     return document
 
 
-def errors_of(one, fitted, are_fitted):
+def errors_of(one, fitted, are_fitted, error="error_s"):
     """Median size and bias of the errors of the rows that are, or are not, among the fitted, with their number."""
-    errors = [row["error_s"] for row in one["records"] if "error_s" in row and (row["record"] in fitted) == are_fitted]
+    errors = [row[error] for row in one["records"] if error in row and (row["record"] in fitted) == are_fitted]
     if not errors:
         return "-"
     sizes = sorted(abs(error) for error in errors)
@@ -159,7 +164,8 @@ def left_out_table(program, folder, predicted):
     known = {one["set"]: one for one in predicted["sets"]}
     text = line(["constant", "set", "rows fitted on: median, bias", "other rows", "others without it", "without it"])
     text += line(["---"] * 6)
-    for name, constant in FROM_STEPS.items():
+    for constant in FROM_STEPS:
+        name, error = constant["set"], constant.get("error", "error_s")
         cells = ["-"] * 3
         if name in known:
             with tempfile.TemporaryDirectory() as alone:
@@ -169,8 +175,8 @@ def left_out_table(program, folder, predicted):
                     json.dump(document, stream)
                 other = validate(program, alone)["sets"][0]
             rows = constant["rows"]
-            cells = [errors_of(known[name], rows, True), errors_of(known[name], rows, False),
-                     errors_of(other, rows, False)]
+            cells = [errors_of(known[name], rows, True, error), errors_of(known[name], rows, False, error),
+                     errors_of(other, rows, False, error)]
         text += line([constant["what"], f"`{name}`", *cells, constant["words"]])
     return text
 

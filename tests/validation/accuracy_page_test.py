@@ -15,12 +15,13 @@ import accuracy_page
 
 # Errors of +100, -50 and -10 %, of which the first is of a row that a constant was fitted on.
 ROWS = [{"record": "a", "error_s": 1.0}, {"record": "b", "error_s": -0.5}, {"record": "c", "error_s": -0.1},
-        {"record": "of memory"}]
+        {"record": "of memory", "error_bytes": 0.2}]
 
 
 def fitted_rows_are_apart():
     assert accuracy_page.errors_of({"records": ROWS}, ("a",), True) == "100.0 %, +100.0 % (1)"
     assert accuracy_page.errors_of({"records": ROWS}, ("a",), False) == "30.0 %, -30.0 % (2)"
+    assert accuracy_page.errors_of({"records": ROWS}, ("a",), False, "error_bytes") == "20.0 %, +20.0 % (1)"
     assert accuracy_page.errors_of({"records": []}, (), False) == "-"
 
 

@@ -26,6 +26,9 @@ void visit_fields(json::Fields& f, MemoryAllowance& s) {
           "Micro-batches whose logits the trainer holds beside the loss, in the type of their "
           "product: 2 in pipelines that keep a stage's outputs until their buffer is written "
           "again.");
+  f.field("launches_ahead", s.launches_ahead, json::between(0, 1 << 20),
+          "Launches that the host is ahead of the GPU at most: blocks of tensor-parallel "
+          "collectives stay reserved until the GPU has passed them, as far as there is room.");
 }
 
 }  // namespace trainyard::recipe

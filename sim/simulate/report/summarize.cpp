@@ -8,6 +8,7 @@
 
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "sim/base/text.h"
 #include "sim/engine/peak_owners.h"
 #include "sim/simulate/outlook/training_total.h"

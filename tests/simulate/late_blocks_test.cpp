@@ -1,0 +1,101 @@
+// Blocks of collectives that come back late, and what they change.
+#include "sim/simulate/memory/late_blocks.h"
+
+#include <doctest/doctest.h>
+
+#include "sim/simulate/report/summarize.h"
+#include "tests/simulate/toy.h"
+#include "tests/support/networks.h"
+#include "tests/support/rooms.h"
+
+using namespace trainyard;
+
+namespace {
+
+// A pass of 9 launches of kernels and a collective of 1000 bytes, again and again.
+struct Passes {
+  Cast cast;
+  Role role;
+
+  explicit Passes(CollectiveKind kind, bool drained = false) {
+    Connection tensor;
+    tensor.stream = StreamKind::tensor;
+    tensor.transfers = {{.kind = kind, .bytes = Bytes(1000)}};
+    const ConnectionId connection = cast.connect("tensor", [&] { return tensor; });
+    engine::Op kernels, collective;
+    kernels.launches = 9;
+    kernels.drained = drained;
+    collective.kind = engine::OpKind::collective;
+    collective.stream = static_cast<std::uint8_t>(StreamKind::tensor);
+    collective.port = port_of(connection);
+    collective.launches = 1;
+    role.program.blocks.edit().push_back({{kernels, collective}});
+    role.program.calls.assign(40, {});
+    role.calls.assign(40, {.kind = CallKind::forward});
+  }
+  Bytes late(std::int64_t ahead, bool keeps_gathered_inputs = false) const {
+    return late_blocks(cast, role, ahead, keeps_gathered_inputs);
+  }
+};
+
+Job job() {
+  Transformer network = gpt(8, 512, 8, 8192);
+  Job result;
+  result.network = network;
+  result.cluster = toy::cluster(8, 1);
+  result.recipe.global_batch = 8;
+  result.recipe.micro_batch.sequence_length = 256;
+  result.recipe.memory.fragmentation = 0.02;
+  result.plan.degrees.tensor = 8;
+  result.plan.tensor_parallel.sequence = true;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a host n launches ahead has the blocks of its last n launches' collectives late") {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+    const Passes passes(kind);
+    for (const int ahead : {0, 1, 9, 10, 11, 95, 100, 101, 399})
+      CHECK(passes.late(ahead) == (ahead + 9) / 10 * Bytes(1000));  // of the 40
+    CHECK(passes.late(100'000) == 40 * Bytes(1000));
+  }
+}
+
+TEST_CASE("nothing is late that is kept, sent one to another, or waited for") {
+  CHECK(Passes(CollectiveKind::all_gather).late(100, true) == Bytes(0));
+  CHECK(Passes(CollectiveKind::reduce_scatter).late(100, true) == Bytes(10'000));
+  CHECK(Passes(CollectiveKind::all_to_all).late(100) == Bytes(0));
+  // The host waits at the begin of each pass.
+  CHECK(Passes(CollectiveKind::all_reduce, true).late(100) == Bytes(1000));
+}
+
+TEST_CASE("a host is ahead by the launches that the GPU takes longer for") {
+  const engine::Program& program = Passes(CollectiveKind::all_gather).role.program;
+  // 400 launches in 400 us; in a step of four times that a fourth has run when the last is made.
+  CHECK(launches_ahead(program, Duration(1'000'000), Duration(1'600'000'000)) == 300);
+  CHECK(launches_ahead(program, Duration(1'000'000), Duration(400'000'000)) == 0);
+  CHECK(launches_ahead(program, Duration(1'000'000), Duration(300'000'000)) == 0);
+  CHECK(launches_ahead(program, Duration(0), Duration(1)) == 400);
+}
+
+TEST_CASE("late blocks add to what is reserved, and change neither the step nor the verdict") {
+  Job each = job();
+  const StepReport none = summarize(each, *simulate_step(each));
+  each.recipe.memory.launches_ahead = 60;
+  const StepReport late = summarize(each, *simulate_step(each));
+  CHECK(late.step_time == none.step_time);
+  CHECK(late.memory.allocated == none.memory.allocated);
+  const Bytes more = late.memory.reserved - none.memory.reserved;
+  CHECK(more > Bytes(0));
+  CHECK(late.memory.peak == none.memory.peak + more);
+  // As much as there is room for, down to a device that is full without them, or too small.
+  for (const int room : {1000, 1, 0, -1}) {
+    each.cluster.server.gpu.memory = Bytes(none.memory.peak.count() + room);
+    const StepReport full = summarize(each, *simulate_step(each));
+    CHECK(full.memory.fits == (room >= 0));
+    CHECK(full.step_time == (room >= 0 ? none.step_time : std::nullopt));
+    CHECK(full.memory.reserved == none.memory.reserved + Bytes(std::max(room, 0)));
+  }
+}
