@@ -9,6 +9,7 @@
 
 #include "sim/base/random.h"
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -76,8 +77,7 @@ TEST_CASE("parts visited are those of every choice counted, in groups or not") {
             CAPTURE(top_groups);
             CAPTURE(k);
             CAPTURE(parts);
-            CHECK(parts_visited(routing, parts) ==
-                  doctest::Approx(counted(routing, parts)).epsilon(1e-12));
+            CHECK(parts_visited(routing, parts) == about(counted(routing, parts)).within(1e-12));
             ++cases;
           }
         }
@@ -90,16 +90,16 @@ TEST_CASE("parts visited are those of every choice counted, in groups or not") {
 // M (1 - C(E - E/M, k) / C(E, k)), and T (1 - C(F - E/G, k) / C(F, k)) if parts are groups.
 TEST_CASE("a token of 8 of 256 experts visits 5.3 of 8 servers, 3.6 if it may use 4") {
   const double free = parts_visited({256, 8, 1, 1}, 8);
-  CHECK(free == doctest::Approx(8 * (1 - binomial(224, 8) / binomial(256, 8))).epsilon(1e-12));
-  CHECK(free == doctest::Approx(5.30).epsilon(0.001));
+  CHECK(free == about(8 * (1 - binomial(224, 8) / binomial(256, 8))).within(1e-12));
+  CHECK(free == about(5.295).within(1e-4));
   const double limited = parts_visited({256, 8, 8, 4}, 8);
-  CHECK(limited == doctest::Approx(4 * (1 - binomial(96, 8) / binomial(128, 8))).epsilon(1e-12));
-  CHECK(limited == doctest::Approx(3.63).epsilon(0.005));
-  CHECK(parts_visited({256, 8, 8, 8}, 8) == doctest::Approx(free).epsilon(1e-12));
+  CHECK(limited == about(4 * (1 - binomial(96, 8) / binomial(128, 8))).within(1e-12));
+  CHECK(limited == about(3.63).within(0.005));
+  CHECK(parts_visited({256, 8, 8, 8}, 8) == about(free).within(1e-12));
   // One part holds all; as many parts as experts are k; one chosen group is one server.
-  CHECK(parts_visited({256, 8, 8, 4}, 1) == doctest::Approx(1).epsilon(1e-12));
-  CHECK(parts_visited({256, 8, 8, 4}, 256) == doctest::Approx(8).epsilon(1e-12));
-  CHECK(parts_visited({256, 8, 8, 1}, 8) == doctest::Approx(1).epsilon(1e-12));
+  CHECK(parts_visited({256, 8, 8, 4}, 1) == about(1).within(1e-12));
+  CHECK(parts_visited({256, 8, 8, 4}, 256) == about(8).within(1e-12));
+  CHECK(parts_visited({256, 8, 8, 1}, 8) == about(1).within(1e-12));
 }
 
 TEST_CASE("drawn tokens visit as many parts on average") {
@@ -124,7 +124,7 @@ TEST_CASE("drawn tokens visit as many parts on average") {
       visits += std::count(seen.begin(), seen.end(), true);
     }
     CHECK(parts_visited(routing, parts) ==
-          doctest::Approx(static_cast<double>(visits) / kTokens).epsilon(0.01));
+          about(static_cast<double>(visits) / kTokens).within(0.01));
   }
 }
 

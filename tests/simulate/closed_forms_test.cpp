@@ -4,6 +4,7 @@
 
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/gpt_job.h"
+#include "tests/support/about.h"
 #include "tests/topologies/clusters.h"
 
 using namespace trainyard;
@@ -34,31 +35,44 @@ TEST_CASE("pairs across sockets take as long in closed form as flows that share 
   for (const int tensor : {1, 2, 4}) {
     const double closed = exchanged(tensor, Fidelity::closed_form, 8_GBps);
     const double flows = exchanged(tensor, Fidelity::flow, 8_GBps);
-    CHECK(closed == doctest::Approx(flows).epsilon(0.02));
+    CHECK(closed == about(flows).within(0.02));
   }
   // Of each rank's gradients, a fourth of those of one, half go over a fourth of the link.
   const double one = exchanged(1, Fidelity::closed_form, 8_GBps);
   const double four = exchanged(4, Fidelity::closed_form, 8_GBps);
-  CHECK(four / one == doctest::Approx((1.0 / 2) / (7.0 / 8)).epsilon(0.05));
+  CHECK(four / one == about((1.0 / 2) / (7.0 / 8)).within(0.05));
 }
+
+namespace {
+
+// All gradients of eight GPUs on each of these servers.
+double exchanged_on_meshes(int servers, recipe::Fidelity fidelity, BytesPerSecond nic) {
+  Job job = gpt_job(1, 8 * servers, 1);
+  job.network = gpt(2, 2048, 16, 8192);
+  const topologies::GpuSpec gpu = job.cluster.server.gpu;
+  job.cluster = test::cluster_of(servers, test::dgx1v(), topologies::SingleSwitch{});
+  job.cluster.server.gpu = gpu;
+  job.cluster.server.nic_bandwidth = nic;
+  job.plan.data_parallel.overlap_backward = false;
+  job.fidelity = fidelity;
+  const StepReport report = summarize(job, *simulate_step(job));
+  const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
+  return static_cast<double>(time.count()) * 1e-12;
+}
+
+}  // namespace
 
 // Of one server and, so that each of eight rings enters and leaves at GPUs of its own, of two.
 TEST_CASE("on an NVLink mesh flows take as long as the closed form") {
+  using recipe::Fidelity;
   for (const int servers : {1, 2}) {
-    const auto step = [&](recipe::Fidelity fidelity) {
-      Job job = gpt_job(1, 8 * servers, 1);
-      job.network = gpt(2, 2048, 16, 8192);
-      const topologies::GpuSpec gpu = job.cluster.server.gpu;
-      job.cluster = test::cluster_of(servers, test::dgx1v(), topologies::SingleSwitch{});
-      job.cluster.server.gpu = gpu;
-      job.plan.data_parallel.overlap_backward = false;
-      job.fidelity = fidelity;
-      const StepReport report = summarize(job, *simulate_step(job));
-      const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
-      return static_cast<double>(time.count()) * 1e-12;
-    };
     CAPTURE(servers);
-    CHECK(step(recipe::Fidelity::closed_form) ==
-          doctest::Approx(step(recipe::Fidelity::flow)).epsilon(0.01));
+    CHECK(exchanged_on_meshes(servers, Fidelity::closed_form, BytesPerSecond(12.5e9)) ==
+          about(exchanged_on_meshes(servers, Fidelity::flow, BytesPerSecond(12.5e9))).within(0.01));
   }
+  // Two of the eight rings share the NVLinks of one of the server's six: four links' worth of all,
+  // which the closed form of four faster NICs does not see.
+  const double closed = exchanged_on_meshes(2, Fidelity::closed_form, 25_GBps);
+  const double flows = exchanged_on_meshes(2, Fidelity::flow, 25_GBps);
+  CHECK(closed / flows == about(4 * 22.4 / 100).within(0.01));
 }
