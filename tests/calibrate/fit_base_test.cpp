@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -163,8 +164,8 @@ TEST_CASE("The start of collectives and its steps are recovered from virtual ran
   const FitResult result = fit_lines(lines);
   REQUIRE(result.profile.collective_start.has_value());
   const CollectiveStart& law = *result.profile.collective_start;
-  CHECK(law.start.count() == doctest::Approx(8e-6).epsilon(0.03));
-  CHECK(law.per_step.count() == doctest::Approx(1.5e-6).epsilon(0.03));
+  CHECK(law.start.count() == about(8e-6).within(0.03));
+  CHECK(law.per_step.count() == about(1.5e-6).within(0.03));
   CHECK(law.from.basis == Basis::analytic);
   CHECK(result.profile.collectives.empty());
   const HeldOutError error = error_of(result, "collective start");
@@ -178,7 +179,7 @@ TEST_CASE("The start of collectives and its steps are recovered from virtual ran
   shape.intra_bandwidth = BytesPerSecond(3e11);
   CHECK(fitted_message_cost(result.profile)
             ->collective(CollectiveKind::all_gather, Bytes(8), shape)
-            .latency.count() == doctest::Approx(8e-6 + 7 * 1.5e-6).epsilon(0.03));
+            .latency.count() == about(8e-6 + 7 * 1.5e-6).within(0.03));
 }
 
 TEST_CASE("Messages of gloo give laws, and those of the GPUs' library are taken before them") {
@@ -192,12 +193,12 @@ TEST_CASE("Messages of gloo give laws, and those of the GPUs' library are taken 
   std::vector<std::string> lines = lines_of("gloo", 25e6);
   const FitResult alone = fit_lines(lines);
   REQUIRE(alone.profile.collectives.size() == 1);
-  CHECK(alone.profile.collectives[0].bandwidth.count() == doctest::Approx(25e6).epsilon(0.01));
+  CHECK(alone.profile.collectives[0].bandwidth.count() == about(25e6).within(0.01));
   const std::vector<std::string> others = lines_of("nccl", 50e6);
   lines.insert(lines.end(), others.begin(), others.end());
   const FitResult both = fit_lines(lines);
   REQUIRE(both.profile.collectives.size() == 1);
-  CHECK(both.profile.collectives[0].bandwidth.count() == doctest::Approx(50e6).epsilon(0.01));
+  CHECK(both.profile.collectives[0].bandwidth.count() == about(50e6).within(0.01));
 }
 
 TEST_CASE("Too few cases of a kind are refused with a reason, and the base gives the law") {
@@ -264,8 +265,8 @@ TEST_CASE("Other m of fitted families are a row of their own, and the headline h
       if (r.fate == fate) sum += std::abs(r.fitted_us / r.measured_us - 1), ++count;
     return sum / count;
   };
-  CHECK(families.mape == doctest::Approx(mean(SampleFate::held_out)).epsilon(1e-4));
-  CHECK(sizes.mape == doctest::Approx(mean(SampleFate::held_out_size)).epsilon(1e-4));
+  CHECK(families.mape == about(mean(SampleFate::held_out)).within(1e-4));
+  CHECK(sizes.mape == about(mean(SampleFate::held_out_size)).within(1e-4));
   CHECK(sizes.mape != families.mape);
   const std::string& residual = result.profile.gemm.front().from.residual;
   CHECK(contains(residual, fmt::format("on {} held-out cases, median ", families.held_out)));

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -68,7 +69,7 @@ TEST_CASE("More than twenty mistakes are counted") {
 TEST_CASE("A file that ends in the middle of a line is read up to there") {
   const SampleFile file(SampleFile::Raw{with_machine(kGood) + R"({"kind": "launch", "wh)"});
   const FitResult result = fit_samples({file.path()}, test_options());
-  CHECK(result.profile.launch.count() == doctest::Approx(2.5e-6));
+  CHECK(result.profile.launch.count() == about(2.5e-6));
   REQUIRE(result.warnings.size() == 1);
   CHECK(to_text(result.warnings.front()).find(":3:1: warning: the last line is cut off") !=
         std::string::npos);

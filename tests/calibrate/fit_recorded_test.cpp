@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -34,10 +35,10 @@ TEST_CASE("100 recorded GEMMs of an A100 give the constants that 62,088 shapes g
   const GemmLaw& law = result.profile.gemm.front();
   // docs/cost-gemm.md: 5.9 us, .739, .827, 1.48. A hundredth of the shapes leaves the exponent and
   // the memory efficiency, which answer for one another, less certain than the other two.
-  CHECK(law.fixed.count() == doctest::Approx(5.9e-6).epsilon(0.1));
-  CHECK(law.compute_efficiency == doctest::Approx(0.739).epsilon(0.04));
-  CHECK(law.memory_efficiency == doctest::Approx(0.827).epsilon(0.08));
-  CHECK(law.exponent == doctest::Approx(1.48).epsilon(0.2));
+  CHECK(law.fixed.count() == about(5.9e-6).within(0.1));
+  CHECK(law.compute_efficiency == about(0.739).within(0.04));
+  CHECK(law.memory_efficiency == about(0.827).within(0.08));
+  CHECK(law.exponent == about(1.48).within(0.2));
   const HeldOutError error = error_of(result, "gemm fp16");
   CHECK(error.held_out >= 25);
   CHECK(error.mape < 0.08);
@@ -49,7 +50,7 @@ TEST_CASE("Recorded all-reduces of eight A100 give the law of docs/cost-messages
   REQUIRE(result.profile.collectives.size() == 1);
   const CollectiveLaw& law = result.profile.collectives.front();
   CHECK(law.ranks == 8);
-  CHECK(law.bandwidth.count() == doctest::Approx(143e9).epsilon(0.1));
+  CHECK(law.bandwidth.count() == about(143e9).within(0.1));
   CHECK(error_of(result, "all-reduce on 8 ranks, 1 server").mape < 0.08);
 }
 
@@ -63,6 +64,5 @@ TEST_CASE("The one disturbed size of a recorded log is rejected and listed") {
   CHECK(result.profile.calibration->rejected.front().find("32 bytes: measured 68.14 us") !=
         std::string::npos);
   // 480 GB/s of bus bandwidth at 16 GiB is 274 GB/s of the buffer.
-  CHECK(result.profile.collectives.front().bandwidth.count() ==
-        doctest::Approx(274e9).epsilon(0.08));
+  CHECK(result.profile.collectives.front().bandwidth.count() == about(274e9).within(0.08));
 }

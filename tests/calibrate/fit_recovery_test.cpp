@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -15,10 +16,10 @@ TEST_CASE("The constants of a GEMM law are recovered from noisy times") {
   REQUIRE(result.profile.gemm.size() == 1);
   const GemmLaw& law = result.profile.gemm.front();
   // 200 shapes of 2 % noise know the efficiencies to a few tenths of a percent; four times that.
-  CHECK(law.fixed.count() == doctest::Approx(5e-6).epsilon(0.05));
-  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.02));
-  CHECK(law.memory_efficiency == doctest::Approx(0.9).epsilon(0.04));
-  CHECK(law.exponent == doctest::Approx(1.6).epsilon(0.06));
+  CHECK(law.fixed.count() == about(5e-6).within(0.05));
+  CHECK(law.compute_efficiency == about(0.74).within(0.02));
+  CHECK(law.memory_efficiency == about(0.9).within(0.04));
+  CHECK(law.exponent == about(1.6).within(0.06));
   const HeldOutError error = error_of(result, "gemm bf16");
   CHECK(error.held_out >= 40);
   CHECK(error.held_out + error.fitted + error.rejected == 200);
@@ -45,7 +46,7 @@ TEST_CASE("The factor of batches is recovered") {
     lines.push_back(gemm_line(g, cost->time(g).time.count() * noise.factor(0.01)));
   }
   const FitResult result = fit_lines(lines);
-  CHECK(result.profile.batched_gemm_efficiency == doctest::Approx(0.6).epsilon(0.02));
+  CHECK(result.profile.batched_gemm_efficiency == about(0.6).within(0.02));
 }
 
 TEST_CASE("A collective's law is recovered and virtual ranks give none") {
@@ -64,9 +65,9 @@ TEST_CASE("A collective's law is recovered and virtual ranks give none") {
   const CollectiveLaw& law = result.profile.collectives.front();
   CHECK(law.kind == CollectiveKind::all_reduce);
   CHECK(law.ranks == 8);
-  CHECK(law.start.count() == doctest::Approx(40e-6).epsilon(0.06));
-  CHECK(law.bandwidth.count() == doctest::Approx(280e9).epsilon(0.05));
-  CHECK(law.per_sqrt_MB.count() == doctest::Approx(20e-6).epsilon(0.15));
+  CHECK(law.start.count() == about(40e-6).within(0.06));
+  CHECK(law.bandwidth.count() == about(280e9).within(0.05));
+  CHECK(law.per_sqrt_MB.count() == about(20e-6).within(0.15));
   CHECK(law.least.count() >= 1024);
   // One number of steps says nothing of a step.
   REQUIRE(result.warnings.size() == 1);
@@ -118,10 +119,10 @@ TEST_CASE("The law of a memory-bound kernel is recovered from cold and warm oper
   const FitResult result = fit_lines(lines);
   REQUIRE(result.profile.memory.size() == 1);
   const MemoryLaw& law = result.profile.memory.front();
-  CHECK(law.fixed.count() == doctest::Approx(2.5e-6).epsilon(0.05));
-  CHECK(law.efficiency == doctest::Approx(0.8).epsilon(0.02));
-  CHECK(law.backward_efficiency.value_or(0) == doctest::Approx(0.5).epsilon(0.02));
-  CHECK(law.l2_speedup == doctest::Approx(2.2).epsilon(0.05));
+  CHECK(law.fixed.count() == about(2.5e-6).within(0.05));
+  CHECK(law.efficiency == about(0.8).within(0.02));
+  CHECK(law.backward_efficiency.value_or(0) == about(0.5).within(0.02));
+  CHECK(law.l2_speedup == about(2.2).within(0.05));
   CHECK(error_of(result, "memory layer-norm forward").fitted > 0);
   CHECK(error_of(result, "memory layer-norm backward warm").fitted > 0);
 }
@@ -148,13 +149,12 @@ TEST_CASE("Shares of attention are recovered, and cudnn is used where tiled was 
   FitOptions options = test_options();
   const FitResult best = fit_samples({file.path()}, options);
   REQUIRE(best.profile.attention.size() == 1);
-  CHECK(best.profile.attention.front().forward == doctest::Approx(0.6).epsilon(0.03));
-  CHECK(best.profile.attention.front().backward == doctest::Approx(0.45).epsilon(0.03));
-  CHECK(best.profile.attention.front().forward_fixed.value().count() ==
-        doctest::Approx(9e-6).epsilon(0.06));
+  CHECK(best.profile.attention.front().forward == about(0.6).within(0.03));
+  CHECK(best.profile.attention.front().backward == about(0.45).within(0.03));
+  CHECK(best.profile.attention.front().forward_fixed.value().count() == about(9e-6).within(0.06));
   options.attention = "tiled";
   const FitResult tiled = fit_samples({file.path()}, options);
-  CHECK(tiled.profile.attention.front().forward == doctest::Approx(0.2).epsilon(0.03));
+  CHECK(tiled.profile.attention.front().forward == about(0.2).within(0.03));
 }
 
 TEST_CASE("Each attention kernel has a law of its own, of both maskings, with keys per query") {
@@ -179,11 +179,11 @@ TEST_CASE("Each attention kernel has a law of its own, of both maskings, with ke
   const Profile found = fit_samples({file.path()}, test_options()).profile;
   REQUIRE(found.attention.size() == 2);
   CHECK(found.attention[0].kernel == AttentionKernel::fa2);
-  CHECK(found.attention[0].forward == doctest::Approx(0.4).epsilon(0.03));
-  CHECK(found.attention[0].forward_keys == doctest::Approx(200).epsilon(0.2));
+  CHECK(found.attention[0].forward == about(0.4).within(0.03));
+  CHECK(found.attention[0].forward_keys == about(200).within(0.2));
   CHECK(found.attention[1].kernel == AttentionKernel::fa3);
-  CHECK(found.attention[1].backward == doctest::Approx(0.56).epsilon(0.03));
-  CHECK(found.attention[1].backward_keys == doctest::Approx(350).epsilon(0.2));
+  CHECK(found.attention[1].backward == about(0.56).within(0.03));
+  CHECK(found.attention[1].backward_keys == about(350).within(0.2));
   for (const AttentionLaw& law : found.attention)
     CHECK_FALSE(law.causal.has_value());
 }
@@ -210,18 +210,18 @@ TEST_CASE("Launch times, copies, messages and overlap reach the profile") {
         R"("time_us": {:.6g}}})",
         channels, 800 / (1 - 1.2 * channels / 132)));
   const Profile profile = fit_lines(lines).profile;
-  CHECK(profile.launch.count() == doctest::Approx(2.5e-6));
-  CHECK(profile.launch_details.graph_node.value().count() == doctest::Approx(0.9e-6));
+  CHECK(profile.launch.count() == about(2.5e-6));
+  CHECK(profile.launch_details.graph_node.value().count() == about(0.9e-6));
   REQUIRE(profile.host_copies.size() == 1);
   CHECK_FALSE(profile.host_copies.front().to_device);
-  CHECK(profile.host_copies.front().bandwidth.count() == doctest::Approx(50e9).epsilon(1e-3));
+  CHECK(profile.host_copies.front().bandwidth.count() == about(50e9).within(1e-3));
   REQUIRE(profile.point_to_point.size() == 1);
-  CHECK(profile.point_to_point.front().start.count() == doctest::Approx(7e-6).epsilon(1e-3));
-  CHECK(profile.point_to_point.front().bandwidth.count() == doctest::Approx(380e9).epsilon(1e-3));
+  CHECK(profile.point_to_point.front().start.count() == about(7e-6).within(1e-3));
+  CHECK(profile.point_to_point.front().bandwidth.count() == about(380e9).within(1e-3));
   REQUIRE(profile.overlap.has_value());
-  CHECK(profile.overlap->gemm == doctest::Approx(1.2).epsilon(1e-3));
+  CHECK(profile.overlap->gemm == about(1.2).within(1e-3));
   CHECK(profile.overlap->memory_bound == 1);
-  CHECK(profile.overlap->communication == doctest::Approx(0.9));
+  CHECK(profile.overlap->communication == about(0.9));
 }
 
 TEST_CASE("Times of another law show as error, not as a good fit and not as outliers") {
@@ -266,7 +266,7 @@ TEST_CASE("Outliers are rejected, listed with both times, and do not move the co
   CHECK(outliers + slow_held_out == 8);  // those held out stay in the error, as they must
   CHECK(result.profile.calibration->rejected.size() == static_cast<std::size_t>(outliers + 1));
   const GemmLaw &with = result.profile.gemm.front(), &without = clean.profile.gemm.front();
-  CHECK(with.compute_efficiency == doctest::Approx(without.compute_efficiency).epsilon(0.01));
+  CHECK(with.compute_efficiency == about(without.compute_efficiency).within(0.01));
 }
 
 TEST_CASE("Products with unaligned rows have shares of the law, which do not touch its constants") {
@@ -279,10 +279,10 @@ TEST_CASE("Products with unaligned rows have shares of the law, which do not tou
     lines.push_back(line);
   const GemmLaw law = fit_lines(lines).profile.gemm.front();
   REQUIRE(law.unaligned.has_value());
-  CHECK(law.unaligned->bytes_2 == doctest::Approx(0.2).epsilon(0.05));
-  CHECK(law.unaligned->bytes_4 == doctest::Approx(0.3).epsilon(0.1));
+  CHECK(law.unaligned->bytes_2 == about(0.2).within(0.05));
+  CHECK(law.unaligned->bytes_4 == about(0.3).within(0.1));
   CHECK(law.compute_efficiency ==
-        doctest::Approx(alone.profile.gemm.front().compute_efficiency).epsilon(0.02));
+        about(alone.profile.gemm.front().compute_efficiency).within(0.02));
 }
 
 TEST_CASE("Waves are found where they are, and not where they are not") {
@@ -294,7 +294,7 @@ TEST_CASE("Waves are found where they are, and not where they are not") {
   const GemmLaw& law = result.profile.gemm.front();
   REQUIRE(law.waves.has_value());
   CHECK(law.waves->multiprocessors == 132);
-  CHECK(law.waves->partial == doctest::Approx(0.5).epsilon(0.1));
-  CHECK(law.waves->small_tile == doctest::Approx(0.4).epsilon(0.15));
-  CHECK(law.compute_efficiency == doctest::Approx(0.74).epsilon(0.03));
+  CHECK(law.waves->partial == about(0.5).within(0.1));
+  CHECK(law.waves->small_tile == about(0.4).within(0.15));
+  CHECK(law.compute_efficiency == about(0.74).within(0.03));
 }

@@ -6,6 +6,7 @@
 #include "calibrate/fit/holdout.h"
 #include "calibrate/fit/least_squares.h"
 #include "tests/calibrate/synthetic.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -161,11 +162,11 @@ TEST_CASE("Least squares finds the minimum of a known problem from any start") {
   for (const double start : {0.02, 1.0, 50.0}) {
     const fit::Solution best =
         fit::least_squares(law, measured, {{0.01, 100, start, true}, {0.01, 100, start, true}});
-    CHECK(best.values[0] == doctest::Approx(3).epsilon(0.05));
-    CHECK(best.values[1] == doctest::Approx(2).epsilon(0.05));
+    CHECK(best.values[0] == about(3).within(0.05));
+    CHECK(best.values[1] == about(2).within(0.05));
   }
   // A minimum outside the bounds is found at the bound.
   const fit::Solution bound =
       fit::least_squares(law, measured, {{0.01, 100, 1, true}, {0.01, 1, 0.5, true}});
-  CHECK(bound.values[1] == doctest::Approx(1).epsilon(1e-3));
+  CHECK(bound.values[1] == about(1).within(1e-3));
 }

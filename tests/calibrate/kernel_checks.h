@@ -9,6 +9,7 @@
 #include "calibrate/probe/kernels/rows.cuh"
 #include "calibrate/probe/kernels/tokens.cuh"
 #include "tests/calibrate/close.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
@@ -102,7 +103,7 @@ void check_dropout() {
   for (const double k : kept) {
     share += k / static_cast<double>(count);
   }
-  CHECK(share == doctest::Approx(1 - probability).epsilon(4 * std::sqrt(0.25 / 0.75 / count)));
+  CHECK(share == about(1 - probability).within(4 * std::sqrt(0.25 / 0.75 / count)));
   const Values y = each(x, [&](std::size_t i) { return kept[i] * x[i] / (1 - probability); });
   check_close<T>(out.values(), y, 1e-6);
   probe::launch_dropout_backward(at.data(), mask.data(), back.data(), length, probability, nullptr);

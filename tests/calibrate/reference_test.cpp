@@ -7,6 +7,7 @@
 
 #include "calibrate/probe/kernels/element_math.h"
 #include "tests/calibrate/values.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 namespace trainyard {
@@ -35,7 +36,7 @@ void check_gradient(const std::function<double(const Values&)>& f, Values x,
     const double below = f(x);
     x[i] = at;
     CAPTURE(i);
-    CHECK(claimed[i] == doctest::Approx((above - below) / (2 * kStep)).epsilon(1e-5).scale(1));
+    CHECK(claimed[i] == about((above - below) / (2 * kStep)).within(1e-5).give_or_take(1e-5));
   }
 }
 
@@ -49,7 +50,7 @@ TEST_CASE("softmax rows sum to 1, and a causal row sees itself and what came bef
         sum += y[r * 16 + c];
         CHECK((y[r * 16 + c] > 0) == (queries == 0 || c <= r % queries));
       }
-      CHECK(sum == doctest::Approx(1).epsilon(1e-12));
+      CHECK(sum == about(1).within(1e-12));
     }
   }
 }
@@ -78,8 +79,8 @@ TEST_CASE("normalised rows have mean 0 and square 1") {
       rms_squares += rms[r * 64 + c] * rms[r * 64 + c];
     }
     CHECK(std::abs(sum) < 1e-10);
-    CHECK(squares == doctest::Approx(64));
-    CHECK(rms_squares == doctest::Approx(64));
+    CHECK(squares == about(64));
+    CHECK(rms_squares == about(64));
   }
 }
 
@@ -137,8 +138,7 @@ TEST_CASE("the gradient of cross-entropy is that of its loss, and sums to 0 over
       },
       logits, at_once.gradient);
   // All logits equal: every class is as likely.
-  CHECK(reference::cross_entropy(Values(10, 5), {3}, 10, 1).loss[0] ==
-        doctest::Approx(std::log(10.0)));
+  CHECK(reference::cross_entropy(Values(10, 5), {3}, 10, 1).loss[0] == about(std::log(10.0)));
 }
 
 TEST_CASE("attention over equal keys is the mean of the values it may see") {
@@ -148,8 +148,8 @@ TEST_CASE("attention over equal keys is the mean of the values it may see") {
   for (int head = 0; head < 2; ++head) {
     for (int i = 0; i < 4; ++i) {
       const double mean = (i + 2) / 2.0;  // of 1 .. i + 1
-      CHECK(result.o[(head * 4 + i) * 2] == doctest::Approx(mean));
-      CHECK(result.o[(head * 4 + i) * 2 + 1] == doctest::Approx(10 * mean));
+      CHECK(result.o[(head * 4 + i) * 2] == about(mean));
+      CHECK(result.o[(head * 4 + i) * 2 + 1] == about(10 * mean));
     }
   }
 }
@@ -176,41 +176,40 @@ TEST_CASE("lse is the logarithm of the sum of exponentials of a query's scores")
   const Values q = {1, 2};
   const Values k = {1, 0, 0, 1, -1, 1};  // scores 1, 2, 1
   CHECK(reference::attention(q, k, Values(6), shape, 1).lse[0] ==
-        doctest::Approx(std::log(2 * std::exp(1.0) + std::exp(2.0))));
+        about(std::log(2 * std::exp(1.0) + std::exp(2.0))));
 }
 
 // By hand: with g = 0.5, m = 0.05, v = 0.00025; corrected 0.5 and 0.25, so the step is the rate
 // itself.
 TEST_CASE("the first step of Adam is the learning rate times the sign of the gradient") {
   const auto after = reference::adam({1, 0, 0}, 0.5, {0.1, 0.9, 0.999, 0, 0}, 1);
-  CHECK(after.first == doctest::Approx(0.05));
-  CHECK(after.second == doctest::Approx(0.00025));
-  CHECK(after.weight == doctest::Approx(0.9));
+  CHECK(after.first == about(0.05));
+  CHECK(after.second == about(0.00025));
+  CHECK(after.weight == about(0.9));
   // Decay pulls the weight itself: 1 - 0.1 (1 + 0.01 x 1).
-  CHECK(reference::adam({1, 0, 0}, 0.5, {0.1, 0.9, 0.999, 0, 0.01}, 1).weight ==
-        doctest::Approx(0.899));
+  CHECK(reference::adam({1, 0, 0}, 0.5, {0.1, 0.9, 0.999, 0, 0.01}, 1).weight == about(0.899));
 }
 
 TEST_CASE("rotary embedding keeps lengths, and backward undoes it") {
   const Values x = seeded_values(6 * 2 * 8, 21);
   const Values y = reference::rope(x, 6, 2, 8, false);
-  CHECK(weighted_sum(y, y) == doctest::Approx(weighted_sum(x, x)));
+  CHECK(weighted_sum(y, y) == about(weighted_sum(x, x)));
   const Values back = reference::rope(y, 6, 2, 8, true);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    CHECK(back[i] == doctest::Approx(x[i]));
+    CHECK(back[i] == about(x[i]));
   }
   // Position 1, pair 0 turns by one radian.
-  CHECK(y[2 * 8] == doctest::Approx(x[2 * 8] * std::cos(1.0) - x[2 * 8 + 4] * std::sin(1.0)));
+  CHECK(y[2 * 8] == about(x[2 * 8] * std::cos(1.0) - x[2 * 8 + 4] * std::sin(1.0)));
 }
 
 TEST_CASE("activations meet their known values") {
   CHECK(reference::gelu(0) == 0);
-  CHECK(reference::slope(reference::gelu, 0) == doctest::Approx(0.5));
+  CHECK(reference::slope(reference::gelu, 0) == about(0.5));
   CHECK(reference::silu(0) == 0);
-  CHECK(reference::slope(reference::silu, 0) == doctest::Approx(0.5));
-  CHECK(reference::gelu(10) == doctest::Approx(10));
+  CHECK(reference::slope(reference::silu, 0) == about(0.5));
+  CHECK(reference::gelu(10) == about(10));
   // x P(X <= x) of the normal distribution, which the tanh form approaches within 5e-4.
-  CHECK(reference::gelu(1) == doctest::Approx(0.8413447461).epsilon(1e-3));
+  CHECK(reference::gelu(1) == about(0.8413447461).within(1e-3));
 }
 
 // Known answers of the authors' library Random123 for philox 4x32-10.
@@ -230,12 +229,12 @@ TEST_CASE("Philox gives the published words") {
 TEST_CASE("the arithmetic of one element agrees with double precision") {
   for (double x = -6; x <= 6; x += 0.37) {
     const float at = static_cast<float>(x);
-    CHECK(probe::gelu(at) == doctest::Approx(reference::gelu(x)).epsilon(1e-5).scale(1));
-    CHECK(probe::silu(at) == doctest::Approx(reference::silu(x)).epsilon(1e-5).scale(1));
+    CHECK(probe::gelu(at) == about(reference::gelu(x)).within(1e-5).give_or_take(1e-5));
+    CHECK(probe::silu(at) == about(reference::silu(x)).within(1e-5).give_or_take(1e-5));
     CHECK(probe::gelu_slope(at) ==
-          doctest::Approx(reference::slope(reference::gelu, x)).epsilon(1e-5).scale(1));
+          about(reference::slope(reference::gelu, x)).within(1e-5).give_or_take(1e-5));
     CHECK(probe::silu_slope(at) ==
-          doctest::Approx(reference::slope(reference::silu, x)).epsilon(1e-5).scale(1));
+          about(reference::slope(reference::silu, x)).within(1e-5).give_or_take(1e-5));
   }
 }
 
@@ -252,7 +251,7 @@ TEST_CASE("online softmax does not depend on how a row is cut") {
       part = probe::with(part, static_cast<float>(20 * x[i]));
     }
     const auto all = probe::merge(parts[0], parts[1]);
-    CHECK(all.maximum + std::log(all.sum) == doctest::Approx(std::log(sum)).epsilon(1e-6));
+    CHECK(all.maximum + std::log(all.sum) == about(std::log(sum)).within(1e-6));
   }
   CHECK(probe::merge({}, {}).sum == 0);
 }

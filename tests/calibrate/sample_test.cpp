@@ -10,6 +10,7 @@
 
 #include "calibrate/probe/host/host.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -53,7 +54,7 @@ TEST_CASE("numbers are written shortest and read back equal, those without value
 TEST_CASE("the median and the quartiles of an odd and an even number of times") {
   const Timing odd = summarize({5, 1, 3, 2, 4});
   CHECK(odd.median_us == 3);
-  CHECK(odd.spread == doctest::Approx((4.0 - 2.0) / 3));
+  CHECK(odd.spread == about((4.0 - 2.0) / 3));
   CHECK(odd.repeats == 5);
   CHECK(summarize({4, 1, 3, 2}).median_us == 2.5);
   CHECK(summarize({7}).spread == 0);

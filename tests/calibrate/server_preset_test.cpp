@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/scenario/temporary.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -94,11 +95,11 @@ TEST_CASE("a GPU that no preset describes is described by its architecture") {
   const auto machine = measured_machine(machine_line(gpu_line("NVIDIA A100X", kA100), 1, 0));
   const GpuSpec gpu = load(server_preset(*machine, "own", "")).cluster.server.gpu;
   CHECK(gpu.name == "nvidia-a100x");
-  CHECK(gpu.bf16.count() == doctest::Approx(312e12).epsilon(0.002));
-  CHECK(gpu.tf32.count() == doctest::Approx(156e12).epsilon(0.002));
-  CHECK(gpu.fp32.count() == doctest::Approx(19.5e12).epsilon(0.002));
+  CHECK(gpu.bf16.count() == about(312e12).within(0.002));
+  CHECK(gpu.tf32.count() == about(156e12).within(0.002));
+  CHECK(gpu.fp32.count() == about(19.5e12).within(0.002));
   CHECK(gpu.fp8.count() == 0);
-  CHECK(gpu.memory_bandwidth.count() == doctest::Approx(2039e9).epsilon(0.001));
+  CHECK(gpu.memory_bandwidth.count() == about(2039e9).within(0.001));
   CHECK(gpu.memory.count() == std::int64_t{80} << 30);
   CHECK(gpu.l2.count() == std::int64_t{40} << 20);
   CHECK(gpu.multiprocessors == 108);
@@ -135,7 +136,7 @@ TEST_CASE("architectures agree with datasheets") {
                               : peak.dtype == "tf32" ? known.tf32
                               : peak.dtype == "fp8"  ? known.fp8
                                                      : known.bf16;
-      CHECK(peak.rate.count() == doctest::Approx(expected).epsilon(0.02));
+      CHECK(peak.rate.count() == about(expected).within(0.02));
     }
   }
 }

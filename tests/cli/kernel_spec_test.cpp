@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/simulate/outlook/kernel_interval.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 
@@ -97,10 +98,10 @@ TEST_CASE("an interval is of samples held out, else of the class, else there is 
     return simulate::kernel_interval(classes, held, gemm, profile, Seconds(1));
   };
   // (30 x 0.10 + 10 x 0.06) / 40 = 0.09; 1.61 x 0.09 = 0.1449
-  CHECK(interval(calibration, true)->low.count() == doctest::Approx(0.8551));
-  CHECK(interval(calibration, true)->high.count() == doctest::Approx(1.1449));
-  CHECK(interval({}, true)->high.count() == doctest::Approx(1.25));
-  CHECK(interval(calibration, false)->high.count() == doctest::Approx(2.0));
+  CHECK(interval(calibration, true)->low.count() == about(0.8551));
+  CHECK(interval(calibration, true)->high.count() == about(1.1449));
+  CHECK(interval({}, true)->high.count() == about(1.25));
+  CHECK(interval(calibration, false)->high.count() == about(2.0));
   CHECK_FALSE(simulate::kernel_interval({}, {}, gemm, true, Seconds(1)).has_value());
 }
 

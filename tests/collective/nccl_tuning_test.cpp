@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -57,13 +58,13 @@ const nccl::Choice& of(const std::vector<nccl::Choice>& list, Method method, Pro
 TEST_CASE("expected times are those of the tuning's formulas") {
   const auto list = nccl::choices(kAllReduce, mebibytes(64), a100(8));
   CHECK(microseconds(of(list, Method::ring, Protocol::simple).expected) ==
-        doctest::Approx(8.4 + 14 * 3.4 + 67108.864 / 137.142857));
+        about(8.4 + 14 * 3.4 + 67108.864 / 137.142857));
   // LL: half of the line, held to 87.7 GB/s of all channels.
   CHECK(microseconds(of(list, Method::ring, Protocol::ll).expected) ==
-        doctest::Approx(6.6 + 14 * .6 + 67108.864 / (87.7 * 8 / 14)));
+        about(6.6 + 14 * .6 + 67108.864 / (87.7 * 8 / 14)));
   // A tree: .92 of the line, half of it the buffer's; 64 MiB is line 20 of its table, .8 of it.
   CHECK(microseconds(of(list, Method::tree, Protocol::simple).expected) ==
-        doctest::Approx(8.4 + 14 * 4 + 67108.864 / (.92 * 240 / 2 * .8)));
+        about(8.4 + 14 * 4 + 67108.864 / (.92 * 240 / 2 * .8)));
 }
 
 // nccl-tests on two DGX A100: 2 (n-1)/n S/B above 64 MiB, not the S/B of a tree.
@@ -115,7 +116,7 @@ TEST_CASE("what a reducing switch is expected to reach is near what it does") {
   const auto list =
       nccl::choices(kAllReduce, mebibytes(8192), switched(Generation::hopper, 8, 370));
   const double seconds = of(list, Method::nvls, Protocol::simple).expected.count() - 25e-6;
-  CHECK(8192 * 1048576.0 / seconds * 14 / 8 * 1e-9 == doctest::Approx(476));
+  CHECK(8192 * 1048576.0 / seconds * 14 / 8 * 1e-9 == about(476));
 }
 
 TEST_CASE("lines with flags win where buffers are small, plain ones where they are large") {

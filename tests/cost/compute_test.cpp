@@ -3,6 +3,7 @@
 #include "models/layer/peak.h"
 #include "sim/cost/compute_laws.h"
 #include "tests/cost/compute_support.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;
@@ -179,7 +180,7 @@ TEST_CASE("a power limit slows arithmetic and no bandwidth") {
   const double ratio =
       fitted->time(large).time / fitted_compute_cost(profile(), peaks())->time(large).time;
   CHECK(ratio > 1.2);
-  CHECK(ratio <= doctest::Approx(1 / clock));
+  CHECK(ratio <= about(1 / clock));
   CHECK(fitted->time(large).basis == Basis::extrapolated);
 }
 
@@ -326,7 +327,7 @@ TEST_CASE(
   const Profile lent = median_profile({{made, none}, {other, none}, {alike, none}}, none);
   REQUIRE(lent.attention_dropout.has_value());
   CHECK(lent.attention_dropout->kernel == AttentionKernel::cudnn);
-  CHECK(lent.attention_dropout->backward == doctest::Approx(0.06));
+  CHECK(lent.attention_dropout->backward == about(0.06));
   CHECK(for_other_gpu(made).attention_dropout->from.basis == Basis::extrapolated);
 }
 

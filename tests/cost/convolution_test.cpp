@@ -3,6 +3,7 @@
 
 #include "sim/cost/compute_laws.h"
 #include "tests/cost/compute_support.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using namespace trainyard::literals;
@@ -95,7 +96,7 @@ TEST_CASE("a law of images stored channel by channel holds copies that others do
   conv.channels_first = true;
   CHECK(seconds(net, conv) == law);
   conv.channels_first = false;
-  CHECK(seconds(net, conv) == doctest::Approx(law - 2 * 0.33 * 192000 * 2 / 0.8e12));
+  CHECK(seconds(net, conv) == about(law - 2 * 0.33 * 192000 * 2 / 0.8e12));
   // However slow copies are, not below what the datasheet allows.
   net.memory[0].efficiency = 1e-6;
   CHECK(seconds(net, conv) == roofline_compute_cost(peaks())->time(conv).time.count());

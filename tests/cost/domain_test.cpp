@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sim/cost/profile.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -86,18 +87,18 @@ TEST_CASE("attention has the law of its kernel, else says whose it has") {
   math.kernel = AttentionKernel::sdpa_math;
   p.attention = {fa2, cudnn, math};
   Attention kernel = attention(128, true);
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5));  // the first law
+  CHECK(share(estimate(p, kernel), kernel) == about(0.5));  // the first law
   for (const auto& [named, reached] :
        {std::pair{AttentionKernel::fa2, 0.5}, std::pair{AttentionKernel::cudnn, 0.7},
         std::pair{AttentionKernel::sdpa_math, 0.1}}) {
     kernel.kernel = named;
-    CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(reached));
+    CHECK(share(estimate(p, kernel), kernel) == about(reached));
     CHECK(estimate(p, kernel).basis == Basis::interpolated);
   }
   // What has no law is as good as its neighbour, whatever other laws would fit better.
   kernel.kernel = AttentionKernel::triton;
   kernel.head_size = 64;
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.5));
   CHECK(estimate(p, kernel).basis == Basis::extrapolated);
   CHECK(estimate(p, kernel).reach == "no law of triton, that of fa2 instead");
   // Scores in memory are no guess for a kernel without them, nor the other way round.
@@ -108,7 +109,7 @@ TEST_CASE("attention has the law of its kernel, else says whose it has") {
   CHECK(estimate(p, kernel).reach == "no law of attention, that of batched GEMMs instead");
   // A law without a name holds for all.
   p.attention = {attention_law(0, std::nullopt, 0.4)};
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.4));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.4));
   CHECK(estimate(p, kernel).basis == Basis::interpolated);
 }
 
@@ -120,15 +121,15 @@ TEST_CASE("a query costs its keys and a start") {
   p.attention[0].forward_keys = 64;
   p.attention[0].backward_keys = 128;
   Attention kernel = attention(128, false);
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 64 / 4096.0)));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.5 / (1 + 64 / 4096.0)));
   kernel.causal = true;
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 64 / 2048.0)));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.5 / (1 + 64 / 2048.0)));
   kernel.backward = true;
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.5 / (1 + 128 / 2048.0)));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.5 / (1 + 128 / 2048.0)));
   kernel.backward = false;
   kernel.query_length = kernel.key_length = 1 << 20;
   kernel.window = 64;
-  CHECK(share(estimate(p, kernel), kernel) == doctest::Approx(0.25).epsilon(1e-3));
+  CHECK(share(estimate(p, kernel), kernel) == about(0.25).within(1e-3));
 }
 
 // Libraries compile head sizes of 32, 64, 96, ...: 72 and 80 run as 96, and what is no multiple of
@@ -140,13 +141,13 @@ TEST_CASE("a head size between those that are compiled runs as the next one") {
     const Attention kernel = attention(head, true);
     return share(estimate(p, kernel), kernel);
   };
-  CHECK(share_of(128) == doctest::Approx(0.6));
-  CHECK(share_of(96) == doctest::Approx(0.6));
-  CHECK(share_of(80) == doctest::Approx(0.6 * 80 / 96));
-  CHECK(share_of(72) == doctest::Approx(0.6 * 72 / 96));
-  CHECK(share_of(160) == doctest::Approx(0.6));
+  CHECK(share_of(128) == about(0.6));
+  CHECK(share_of(96) == about(0.6));
+  CHECK(share_of(80) == about(0.6 * 80 / 96));
+  CHECK(share_of(72) == about(0.6 * 72 / 96));
+  CHECK(share_of(160) == about(0.6));
   CHECK(share_of(108) < 0.999 * 0.6 * 108 / 128);
-  CHECK(share_of(104) == doctest::Approx(0.6 * 104 / 128));
+  CHECK(share_of(104) == about(0.6 * 104 / 128));
 }
 
 TEST_CASE("a GEMM is interpolated inside the fitted box and extrapolated outside of each face") {
@@ -194,12 +195,12 @@ TEST_CASE("a measured shape is measured, its neighbours are interpolated by its 
   table.gemm[0].residuals = {{4096, 4096, 4096, 1, 1.2}};
   const double law = estimate(plain, gemm(4096, 4096, 4096)).time.count();
   const Estimate exact = estimate(table, gemm(4096, 4096, 4096));
-  CHECK(exact.time.count() == doctest::Approx(1.2 * law));
+  CHECK(exact.time.count() == about(1.2 * law));
   CHECK(exact.basis == Basis::measured);
   const Estimate beside = estimate(table, gemm(4100, 4096, 4096));
   CHECK(beside.basis == Basis::interpolated);
   CHECK(beside.time.count() ==
-        doctest::Approx(1.2 * estimate(plain, gemm(4100, 4096, 4096)).time.count()).epsilon(1e-4));
+        about(1.2 * estimate(plain, gemm(4100, 4096, 4096)).time.count()).within(1e-4));
   // The other 16-bit type runs on the same unit: corrected, but not measured.
   const Estimate twin = estimate(table, gemm(4096, 4096, 4096, Dtype::fp16));
   CHECK(twin.time == exact.time);
@@ -221,7 +222,7 @@ TEST_CASE("attention takes the law of its head size and masking, else the neares
     const Attention kernel = attention(head, causal);
     const Estimate found = estimate(p, kernel);
     CAPTURE(head);
-    CHECK(share(found, kernel) == doctest::Approx(expected));
+    CHECK(share(found, kernel) == about(expected));
     CHECK(found.basis == basis);
     CHECK(found.reach.empty() == (basis == Basis::interpolated));
   };
@@ -245,9 +246,9 @@ TEST_CASE("attention has fixed times of its own, by pass, and a range of lengths
   p.attention = {law};
   Attention kernel = attention(128, true);
   const double work = flops(kernel).count() / (0.7 * 100e12);
-  CHECK(estimate(p, kernel).time.count() == doctest::Approx(4e-6 + work));
+  CHECK(estimate(p, kernel).time.count() == about(4e-6 + work));
   kernel.backward = true;  // t0 of the GEMM law
-  CHECK(estimate(p, kernel).time.count() == doctest::Approx(5e-6 + work * 2.5));
+  CHECK(estimate(p, kernel).time.count() == about(5e-6 + work * 2.5));
   CHECK(estimate(p, kernel).basis == Basis::interpolated);
   kernel.query_length = 8193;
   CHECK(estimate(p, kernel).reach == "length is beyond the 8192 fitted");
@@ -303,7 +304,7 @@ TEST_CASE("a convolution of a known network is measured at a measured batch") {
   CHECK(estimate(p, shape).basis == Basis::interpolated);
   p.convolution[0].residuals = {{shape, 1.5}};
   CHECK(estimate(p, shape).basis == Basis::measured);
-  CHECK(estimate(p, shape).time.count() == doctest::Approx(1.5 * plain.count()));
+  CHECK(estimate(p, shape).time.count() == about(1.5 * plain.count()));
   shape.batch = 64;
   CHECK(estimate(p, shape).basis == Basis::extrapolated);
   shape.batch = 32;

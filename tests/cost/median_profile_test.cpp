@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/cost/profile.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -43,7 +44,7 @@ TEST_CASE("a median profile takes the middle of what each law says, and the mean
   CHECK(three.launch == Seconds(0.6 * 1e-6));
   CHECK(three.name == "medians of a, b, c");
   const Profile two = median_profile({kin("a", 0.9), kin("b", 0.5)}, BytesPerSecond(0));
-  CHECK(two.gemm.front().compute_efficiency == doctest::Approx(0.7));
+  CHECK(two.gemm.front().compute_efficiency == about(0.7));
 }
 
 TEST_CASE("what is of one chip alone is left out of a median profile") {
@@ -63,7 +64,7 @@ TEST_CASE("laws of a server's links are scaled to the link, those between server
       median_profile({kin("a", 0.9), kin("b", 0.5), kin("c", 0.6)}, BytesPerSecond(200e9));
   REQUIRE(fast.collectives.size() == 1);
   CHECK(fast.collectives.front().servers == 1);
-  CHECK(fast.collectives.front().bandwidth.count() == doctest::Approx(2 * 0.6 * 50e9));
+  CHECK(fast.collectives.front().bandwidth.count() == about(2 * 0.6 * 50e9));
 }
 
 TEST_CASE("a median is of those profiles that have the law") {
@@ -80,9 +81,9 @@ TEST_CASE("a chip with less power reaches less of its peak, and never more than 
   Profile settled;
   settled.settled_power = Watts(700);
   CHECK(share_at_power(settled, Watts(700), 1) == 1);
-  CHECK(share_at_power(settled, Watts(350), 1) == doctest::Approx(0.683).epsilon(0.001));
+  CHECK(share_at_power(settled, Watts(350), 1) == about(0.683).within(0.001));
   // A board whose peak is three quarters: the same rate is a larger share of it.
-  CHECK(share_at_power(settled, Watts(350), 4.0 / 3) == doctest::Approx(0.911).epsilon(0.001));
+  CHECK(share_at_power(settled, Watts(350), 4.0 / 3) == about(0.911).within(0.001));
   CHECK(share_at_power(settled, Watts(500), 7) == 1);
   CHECK(share_at_power(settled, Watts(0), 1) == 1);
   CHECK(share_at_power(Profile(), Watts(350), 1) == 1);

@@ -6,6 +6,7 @@
 #include "sim/cost/profile_json.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -74,7 +75,7 @@ TEST_CASE("a profile of every kind of law is read") {
   CHECK(p.gpu == "g");
   REQUIRE(p.gemm.size() == 1);
   CHECK(p.gemm[0].dtype == Dtype::fp16);
-  CHECK(p.gemm[0].fixed.count() == doctest::Approx(5e-6));
+  CHECK(p.gemm[0].fixed.count() == about(5e-6));
   CHECK(p.gemm[0].exponent == 1.5);
   CHECK(p.gemm[0].from.source == "a paper");
   CHECK(p.gemm[0].from.basis == Basis::interpolated);
@@ -86,10 +87,10 @@ TEST_CASE("a profile of every kind of law is read") {
   CHECK(p.memory.at(0).l2_speedup == 2);
   CHECK(p.collectives.at(0).kind == CollectiveKind::all_gather);
   CHECK(p.collectives.at(0).bandwidth == 143_GBps);
-  CHECK(p.collectives.at(0).per_sqrt_MB.count() == doctest::Approx(25.8e-6));
+  CHECK(p.collectives.at(0).per_sqrt_MB.count() == about(25.8e-6));
   CHECK_FALSE(p.point_to_point.at(0).same_server);
   CHECK(p.collective_channels == 24);
-  CHECK(p.launch.count() == doctest::Approx(5.9e-6));
+  CHECK(p.launch.count() == about(5.9e-6));
   CHECK(p.launch_from.samples == "three");
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/cost/profile.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -39,22 +40,21 @@ TEST_CASE("every token sends a row to each other server, and rows move inside fo
   const SharedRows shared = shared_rows(routing, rows, shape);
   const double servers = parts_visited(routing, 8), ranks = parts_visited(routing, 64);
   CHECK(static_cast<double>(shared.between.count()) ==
-        doctest::Approx(kTokens * servers * kRow).epsilon(1e-8));
-  CHECK(static_cast<double>(shared.inside.count()) ==
-        doctest::Approx(kTokens * ranks * kRow).epsilon(1e-8));
+        about(kTokens * servers * kRow).within(1e-8));
+  CHECK(static_cast<double>(shared.inside.count()) == about(kTokens * ranks * kRow).within(1e-8));
 
   const MessageTerms terms = hierarchical_all_to_all(*messages, shared, shape);
   // One of a token's servers is the own one in N.
   const double between = kTokens * servers * 7 / 8 * kRow;
   const double inside = kTokens * ranks * 7 / 8 * kRow;
-  CHECK(static_cast<double>(terms.wire_bytes.count()) == doctest::Approx(between).epsilon(1e-8));
-  CHECK(terms.latency.count() == doctest::Approx(7 * 3e-6).epsilon(1e-12));
-  CHECK(seconds(terms) == doctest::Approx(7 * 3e-6 + std::max(between / 45e9, inside / 200e9)));
+  CHECK(static_cast<double>(terms.wire_bytes.count()) == about(between).within(1e-8));
+  CHECK(terms.latency.count() == about(7 * 3e-6).within(1e-12));
+  CHECK(seconds(terms) == about(7 * 3e-6 + std::max(between / 45e9, inside / 200e9)));
   // Rows by themselves: 8 x 7/8 of them leave the server.
   const double separate = kTokens * 8 * 7 / 8 * kRow;
   const MessageTerms plain = messages->collective(CollectiveKind::all_to_all, rows, shape);
-  CHECK(static_cast<double>(plain.wire_bytes.count()) == doctest::Approx(separate).epsilon(1e-8));
-  CHECK(separate / between == doctest::Approx(8 / servers));
+  CHECK(static_cast<double>(plain.wire_bytes.count()) == about(separate).within(1e-8));
+  CHECK(separate / between == about(8 / servers));
 }
 
 TEST_CASE("slow links inside a server set the pace when more bytes move there") {
@@ -64,8 +64,8 @@ TEST_CASE("slow links inside a server set the pace when more bytes move there") 
   const SharedRows shared{Bytes(16'000'000), Bytes(80'000'000)};
   const MessageTerms terms = hierarchical_all_to_all(*messages, shared, shape);
   CHECK(terms.wire_bytes.count() == 8'000'000);
-  CHECK(terms.latency.count() == doctest::Approx(7e-6));
-  CHECK(seconds(terms) == doctest::Approx(7e-6 + 70e6 / 10e9));
+  CHECK(terms.latency.count() == about(7e-6));
+  CHECK(seconds(terms) == about(7e-6 + 70e6 / 10e9));
 }
 
 TEST_CASE("one expert per token and one rank per server is the plain all-to-all") {

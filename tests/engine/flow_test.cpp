@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/random.h"
+#include "tests/support/about.h"
 #include "tests/support/program_builder.h"
 #include "tests/support/rooms.h"
 
@@ -285,7 +286,7 @@ TEST_CASE(
     }
     CHECK(active == sojourn);
     for (std::size_t l = 0; l < links.size(); ++l) {
-      CHECK(carried[l] == doctest::Approx(sent[l]).epsilon(1e-7));
+      CHECK(carried[l] == about(sent[l]).within(1e-7));
       CHECK(Seconds(trace.end).count() >= sent[l] / capacity[l]);
     }
   }

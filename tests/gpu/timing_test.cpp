@@ -3,8 +3,10 @@
 #include <vector>
 
 #include "tests/gpu/device.h"
+#include "tests/support/about.h"
 
 using namespace trainyard::probe;
+using trainyard::about;
 
 TEST_CASE("twice the bytes take twice the time, and not less than the memory allows") {
   const DeviceInfo device = test::the_device();
@@ -20,7 +22,7 @@ TEST_CASE("twice the bytes take twice the time, and not less than the memory all
         .median_us;
   };
   const double one = time_of(bytes), two = time_of(2 * bytes);
-  CHECK(two / one == doctest::Approx(2).epsilon(0.15));
+  CHECK(two / one == about(2).within(0.15));
   if (test::memory_peak(device) > 0)
     CHECK(one * 1e-6 >= 2.0 * static_cast<double>(bytes) / test::memory_peak(device));
 }
@@ -60,5 +62,5 @@ TEST_CASE("random operands are neither zero nor one or more, and differ") {
   }
   CHECK(outside == 0);
   CHECK(repeated < 10);
-  CHECK(sum / static_cast<double>(count) == doctest::Approx(0).scale(1).epsilon(0.01));
+  CHECK(sum / static_cast<double>(count) == about(0).within(0.01).give_or_take(0.01));
 }

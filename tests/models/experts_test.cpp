@@ -4,6 +4,7 @@
 #include "models/families/network.h"
 #include "models/transformer/networks.h"
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -47,12 +48,12 @@ TEST_CASE("parameters of published mixtures of experts") {
   Transformer mixtral = llama(32, 4096, 32, 8, 14336, 32000);
   mixtral.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 14336};
   mixtral.head_size = 128;
-  CHECK(billions(mixtral) == doctest::Approx(46.7).epsilon(0.001));
+  CHECK(billions(mixtral) == about(46.7).within(0.001));
 
   Transformer qwen3 = llama(48, 2048, 32, 4, 6144, 151936);
   qwen3.head_size = 128;
   qwen3.moe = {.experts = 128, .top_k = 8, .ffn_hidden = 768};
-  CHECK(billions(qwen3) == doctest::Approx(30.5).epsilon(0.002));
+  CHECK(billions(qwen3) == about(30.5).within(0.002));
 
   Transformer deepseek = llama(61, 7168, 128, 128, 18432, 129280);
   deepseek.latent = {.key_value_rank = 512,
@@ -62,7 +63,7 @@ TEST_CASE("parameters of published mixtures of experts") {
                      .value_size = 128};
   deepseek.moe = {
       .experts = 256, .top_k = 8, .ffn_hidden = 2048, .shared_ffn_hidden = 2048, .first_dense = 3};
-  CHECK(billions(deepseek) == doctest::Approx(671).epsilon(0.001));
+  CHECK(billions(deepseek) == about(671).within(0.001));
 }
 
 // Oracle: 2 (e-1)/e tokens top_k h d per rank and pass; the whole buffers are what is counted here.

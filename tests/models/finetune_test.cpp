@@ -1,6 +1,7 @@
 // Frozen weights, adapters and weights of 4 bits: parameters, products and kept bytes against
 // counts that others have published and closed forms.
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using models::adapter_parameters;
@@ -124,7 +125,7 @@ TEST_CASE("model FLOPs count what is executed, frozen or not") {
           executed += (std::holds_alternative<Attention>(kernel->kernel) ? 0.8 : 1.0) *
                       flops(kernel->kernel).count();
     }
-    CHECK(model == doctest::Approx(executed).epsilon(1e-12));
+    CHECK(model == about(executed).within(1e-12));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "models/families/network.h"
 #include "models/transformer/networks.h"
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -174,13 +175,12 @@ TEST_CASE("attention of documents is that of as many shorter sequences") {
     apart.micro_batch.sequence_length = document;
     apart.micro_batch.size = kTokens / document;
     const NetworkWork one = network_work(network, packed), other = network_work(network, apart);
-    CHECK(products(one) == doctest::Approx(products(other)));
+    CHECK(products(one) == about(products(other)));
     // What is kept and all other kernels are those of the tokens.
     CHECK(layer(one).activations() == layer(other).activations());
     CHECK(layer(one).forward.size() == layer(other).forward.size());
     CHECK((layer(one).forward_model_flops - layer(one).forward_masked_flops).count() ==
-          doctest::Approx(
-              (layer(other).forward_model_flops - layer(other).forward_masked_flops).count()));
+          about((layer(other).forward_model_flops - layer(other).forward_masked_flops).count()));
   }
   // A document as long as the sequence is none; of a window the shorter counts.
   CHECK(attentions(network_work(network, packed)) == attentions(network_work(network, fused())));
@@ -212,7 +212,7 @@ TEST_CASE("context-parallel ranks share the attention of documents") {
       how.context = 2;
       how.context_parallel.method = method;
       CHECK(check_execution(small(), how).empty());
-      CHECK(2 * products(how) == doctest::Approx(whole));
+      CHECK(2 * products(how) == about(whole));
     }
   }
 }

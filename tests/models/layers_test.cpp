@@ -6,6 +6,7 @@
 
 #include "models/layers/layer_table.h"
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 
@@ -117,13 +118,13 @@ TEST_CASE("a table of given times takes exactly their sum") {
                                          timed("y", microseconds(7), microseconds(11))}),
                              layer("b", {timed("z", microseconds(3), microseconds(5))})}};
   const NetworkWork one = work_of(table, samples(1));
-  CHECK(given_time(one.kinds[0].forward).count() == doctest::Approx(127e-6));
-  CHECK(given_time(one.kinds[0].backward).count() == doctest::Approx(261e-6));
+  CHECK(given_time(one.kinds[0].forward).count() == about(127e-6));
+  CHECK(given_time(one.kinds[0].backward).count() == about(261e-6));
   CHECK(given_time(one.kinds[1].forward) == Seconds(microseconds(3)));
   CHECK(parameter_count(resolved(table), 1) == 30);
   // Times were taken with a number of samples and grow with the micro-batch.
   const LayerTable taken = {{8}, {}, {layer("a", {timed("x", microseconds(80), {}, 16)})}};
-  CHECK(given_time(work_of(taken, samples(4)).kinds[0].forward).count() == doctest::Approx(20e-6));
+  CHECK(given_time(work_of(taken, samples(4)).kinds[0].forward).count() == about(20e-6));
 }
 
 TEST_CASE("a cut carries every tensor that is made before it and read behind it") {

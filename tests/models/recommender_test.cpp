@@ -7,6 +7,7 @@
 #include "models/recommender/recommender_work.h"
 #include "sim/base/random.h"
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -241,9 +242,8 @@ TEST_CASE("loads are traffic in even shares") {
   Recommender two = small();
   two.tables[0].count = 2;
   CHECK(static_cast<double>(embedding_bytes(work.kinds[0])) * work.rank_load[0] ==
-        doctest::Approx(
-            static_cast<double>(embedding_bytes(network_work(two, on(1, 3 * kSamples)).kinds[0])))
-            .epsilon(1e-4));
+        about(static_cast<double>(embedding_bytes(network_work(two, on(1, 3 * kSamples)).kinds[0])))
+            .within(1e-4));
 }
 
 TEST_CASE("the fullest rank's tables and their state are what a rank holds") {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -178,7 +179,7 @@ TEST_CASE("published networks have their published parameter counts") {
   // GPT-3 is called 175B with either vocabulary.
   for (const std::int64_t vocabulary : {50257, 51200}) {
     const auto count = static_cast<double>(parameter_count(gpt(96, 12288, 96, vocabulary), 2048));
-    CHECK(count == doctest::Approx(175e9).epsilon(0.005));
+    CHECK(count == about(175e9).within(0.005));
   }
   // The checkpoints of GPT-2, Llama 2 and Llama 3.
   CHECK(parameter_count(gpt(12, 768, 12, 50257), 1024) == 124'439'808);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/models/work_support.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -69,7 +70,7 @@ TEST_CASE("ViT-B/16 multiplies 17.56 G times an image") {
   double forward = 0;
   for (const int kind : work.chain)
     forward += work.kinds[static_cast<std::size_t>(kind)].forward_model_flops.count();
-  CHECK(forward / 2e9 == doctest::Approx(17.56).epsilon(0.002));
+  CHECK(forward / 2e9 == about(17.56).within(0.002));
 }
 
 TEST_CASE("a layer without dropout keeps 32 s b h + 2 a s^2 b") {

@@ -8,6 +8,7 @@
 
 #include "sim/base/random.h"
 #include "sim/plan/replicas/parts/cycles/fuse_by_cycles.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using plan::add_agreement;
@@ -72,7 +73,7 @@ TEST_CASE("ranks that remember agree in rounds, others through one that hears of
     CHECK(terms.agreement_each == 0);
     add_agreement(terms, ranks, 0.5, false);
     CHECK(terms.agreement == 4 * rounds * 0.5);
-    CHECK(terms.agreement_each == doctest::Approx(ranks * 1e-6));
+    CHECK(terms.agreement_each == about(ranks * 1e-6));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "fixture.h"
 #include "sim/simulate/report/timeline.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -49,7 +50,7 @@ TEST_CASE("ranks that are slower than those of their stage are found, and what t
   const std::vector<Finding> found = findings(report);
   REQUIRE(found.size() == 1);
   CHECK(found[0].category == TimeCategory::compute);
-  CHECK(found[0].share == doctest::Approx(0.25));
+  CHECK(found[0].share == about(0.25));
   CHECK(found[0].text.find("Slow rank: rank 7 computes 2.50 s longer") == 0);
   report.ranks = {rank(0, 2, 0, 4), rank(2, 2, 0, 6)};
   CHECK(findings(report).front().text.find("Slow ranks: 2 ranks like rank 2 compute 2.00 s") == 0);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/schedule/custom_schedule.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -20,11 +21,11 @@ ScheduleView view(std::string_view name, int p, int m, Bytes limit = kNoMemoryLi
 }  // namespace
 
 TEST_CASE("the bubble of a flush is (p - 1) / (m + p - 1), that of ZB-H2 and ZB-V nothing") {
-  CHECK(bubble_fraction(view("1f1b", 4, 8)) == doctest::Approx(3.0 / 11));
-  CHECK(bubble_fraction(view("zb_h1", 4, 8)) == doctest::Approx(3.0 / 27));
+  CHECK(bubble_fraction(view("1f1b", 4, 8)) == about(3.0 / 11));
+  CHECK(bubble_fraction(view("zb_h1", 4, 8)) == about(3.0 / 27));
   CHECK(bubble_fraction(view("zb_h2", 4, 8)) == 0);
   CHECK(bubble_fraction(view("zb_v", 4, 8)) == 0);
-  CHECK(bubble_fraction(view("dualpipe", 4, 8)) == doctest::Approx(2.0 / 26));
+  CHECK(bubble_fraction(view("dualpipe", 4, 8)) == about(2.0 / 26));
 }
 
 TEST_CASE("the words of a schedule are those of a custom one") {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "fixture.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -229,5 +230,5 @@ TEST_CASE("shares of the breakdown add up to 100 % but for rounding") {
     REQUIRE(end != std::string::npos);
     total += std::stod(line.substr(line.rfind(' ', end - 1)));
   }
-  CHECK(total == doctest::Approx(100).epsilon(0.004));
+  CHECK(total == about(100).within(0.004));
 }

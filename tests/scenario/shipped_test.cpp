@@ -9,6 +9,7 @@
 
 #include "models/layers/layer_table.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -60,15 +61,15 @@ TEST_CASE("the networks have the parameters of their names") {
         path, {"model={\"preset\": \"" + preset + "\"}", "parallelism.tp=1", "parallelism.pp=1"});
     return static_cast<double>(parameter_count(set.base.network, 2048)) / 1e9;
   };
-  CHECK(parameters("gpt-1.7b") == doctest::Approx(1.7).epsilon(0.03));
-  CHECK(parameters("gpt-22b") == doctest::Approx(22).epsilon(0.03));
-  CHECK(parameters("gpt3-175b") == doctest::Approx(175).epsilon(0.01));
-  CHECK(parameters("gpt-530b") == doctest::Approx(530).epsilon(0.01));
-  CHECK(parameters("gpt-1t") == doctest::Approx(1000).epsilon(0.02));
-  CHECK(parameters("llama2-7b") == doctest::Approx(6.738).epsilon(0.001));
-  CHECK(parameters("llama3-8b") == doctest::Approx(8.030).epsilon(0.001));
-  CHECK(parameters("llama3-70b") == doctest::Approx(70.55).epsilon(0.001));
-  CHECK(parameters("llama3-405b") == doctest::Approx(405.85).epsilon(0.001));
+  CHECK(parameters("gpt-1.7b") == about(1.7).within(0.03));
+  CHECK(parameters("gpt-22b") == about(22).within(0.03));
+  CHECK(parameters("gpt3-175b") == about(175).within(0.01));
+  CHECK(parameters("gpt-530b") == about(530).within(0.01));
+  CHECK(parameters("gpt-1t") == about(1000).within(0.02));
+  CHECK(parameters("llama2-7b") == about(6.738).within(0.001));
+  CHECK(parameters("llama3-8b") == about(8.030).within(0.001));
+  CHECK(parameters("llama3-70b") == about(70.55).within(0.001));
+  CHECK(parameters("llama3-405b") == about(405.85).within(0.001));
 }
 
 TEST_CASE("four strategies train the same batch of the same network") {

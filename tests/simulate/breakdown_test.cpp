@@ -3,6 +3,7 @@
 
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/gpt_job.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 
@@ -154,7 +155,7 @@ TEST_CASE("model FLOPs leave out what the mask does, the other convention counts
   const StepReport report = report_of(plain);
   CHECK(report.full_square_flops - report.model_flops == static_cast<double>(masked));
   CHECK(report.full_square_mfu / report.mfu ==
-        doctest::Approx(report.full_square_flops / report.model_flops));
+        about(report.full_square_flops / report.model_flops));
 }
 
 // 8 samples a step: 1001 samples are 126 steps, the last one not full.
@@ -170,13 +171,12 @@ TEST_CASE("a training is as many steps as its samples take, and its energy betwe
   CHECK(total.steps == 126);
   CHECK(total.tokens == 1001 * 256);
   const double hours = 126 * Seconds(*report.step_time).count() / 3600;
-  CHECK(total.gpu_hours == doctest::Approx(4 * hours).epsilon(1e-12));
-  CHECK(total.days == doctest::Approx(hours / 24).epsilon(1e-12));
-  CHECK(*total.dollars == doctest::Approx(10 * hours).epsilon(1e-12));
+  CHECK(total.gpu_hours == about(4 * hours).within(1e-12));
+  CHECK(total.days == about(hours / 24).within(1e-12));
+  CHECK(*total.dollars == about(10 * hours).within(1e-12));
   const double idle = report.bubble_fraction;
   CHECK(idle > 0);
-  CHECK(*total.kilowatt_hours ==
-        doctest::Approx(4 * hours * (0.1 * idle + 0.4 * (1 - idle))).epsilon(1e-12));
+  CHECK(*total.kilowatt_hours == about(4 * hours * (0.1 * idle + 0.4 * (1 - idle))).within(1e-12));
   plain.cluster.server.gpu.busy_power = Watts(0);
   CHECK(!report_of(plain).training->kilowatt_hours);
 }

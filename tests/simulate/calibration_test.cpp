@@ -7,6 +7,7 @@
 #include "sim/simulate/report/findings.h"
 #include "sim/simulate/simulate.h"
 #include "tests/scenario/temporary.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using scenario::load_scenario;
@@ -50,7 +51,7 @@ TEST_CASE("a GPU that nobody has fitted reaches the median of its kind, not its 
   CHECK(own.prices[0].uncalibrated == "medians of a100-sxm4-40gb, a100-sxm4-80gb");
   REQUIRE(own.prices[0].profile);
   const double fitted = step(job(kPreset)), described = step(own);
-  CHECK(described == doctest::Approx(fitted).epsilon(0.02));
+  CHECK(described == about(fitted).within(0.02));
   const simulate::Job datasheet = job(a100(R"("name": "mine",)", ""), {"cluster.calibration=none"});
   CHECK(!datasheet.prices[0].profile);
   CHECK(datasheet.prices[0].uncalibrated == "datasheets");
@@ -159,26 +160,26 @@ TEST_CASE("products of a GPU without a profile are as fast as they were measured
         fitted_compute_cost(*priced.prices[0].profile, simulate::peaks(priced.cluster.server.gpu));
     return flops(product).count() / costs->time(product).time.count() * 1e-12;
   };
-  const auto about = [](double teraflops) { return doctest::Approx(teraflops).epsilon(0.03); };
-  CHECK(rate("l4", models::Dtype::fp16) == about(0.553 * 121));
-  CHECK(rate("l4", models::Dtype::fp32) == about(0.452 * 30.3));
+  const auto near = [](double teraflops) { return about(teraflops).within(0.03); };
+  CHECK(rate("l4", models::Dtype::fp16) == near(0.553 * 121));
+  CHECK(rate("l4", models::Dtype::fp32) == near(0.452 * 30.3));
   // In shares, so that they follow what a scenario makes of the GPU.
   CHECK(rate("l4", models::Dtype::fp32, {"cluster.node.gpu.peak.fp32=60.6TFLOP/s"}) ==
-        about(0.452 * 60.6));
+        near(0.452 * 60.6));
   CHECK(rate("l4", models::Dtype::fp32, {"cluster.node.gpu.sustained.fp32=0.9"}) ==
-        about(0.9 * 30.3));
+        near(0.9 * 30.3));
   // A profile has no law of fp32, and one of bf16 that stands.
-  CHECK(rate("rtx-4090", models::Dtype::fp32) == about(0.68 * 82.6));
+  CHECK(rate("rtx-4090", models::Dtype::fp32) == near(0.68 * 82.6));
   CHECK(rate("rtx-4090", models::Dtype::fp32, {"cluster.node.gpu.memory=48GiB"}) ==
-        about(0.68 * 82.6));
+        near(0.68 * 82.6));
   CHECK(rate("rtx-4090", models::Dtype::bf16, {"cluster.node.gpu.sustained.bf16=0.1"}) > 150);
   // Tensor cores follow each other, not CUDA cores and no board of other power.
-  CHECK(rate("rtx-3090", models::Dtype::tf32) == about(1.07 * 35.6));
-  CHECK(rate("l40s", models::Dtype::tf32) == about(0.73 * 181));
-  CHECK(rate("a10g", models::Dtype::fp16) == about(0.996 * 70));
+  CHECK(rate("rtx-3090", models::Dtype::tf32) == near(1.07 * 35.6));
+  CHECK(rate("l40s", models::Dtype::tf32) == near(0.73 * 181));
+  CHECK(rate("a10g", models::Dtype::fp16) == near(0.996 * 70));
   // The RTX 3090's, beside whose CUDA cores tensor cores are as fast; nobody's for the TITAN RTX,
   // whose tensor cores are not slowed as those of the others of its design.
-  CHECK(rate("a10g", models::Dtype::fp32) == about(0.727 * 35));
+  CHECK(rate("a10g", models::Dtype::fp32) == near(0.727 * 35));
   CHECK(rate("titan-rtx", models::Dtype::fp16) < 0.7 * 130.5);
 }
 
@@ -194,8 +195,8 @@ TEST_CASE("links between GPUs are as far below their rate as those of the kin") 
   };
   const double fitted = bandwidth(job(kPreset));
   CHECK(fitted > 1e11);
-  CHECK(bandwidth(own("300GB/s")) == doctest::Approx(fitted));
-  CHECK(bandwidth(own("150GB/s")) == doctest::Approx(fitted / 2));
+  CHECK(bandwidth(own("300GB/s")) == about(fitted));
+  CHECK(bandwidth(own("150GB/s")) == about(fitted / 2));
   const simulate::Job pcie = job(a100(R"("name": "mine",)", ""), {"cluster.node.intra.kind=pcie"});
   REQUIRE(pcie.prices[0].profile);
   CHECK(pcie.prices[0].profile->collectives.empty());

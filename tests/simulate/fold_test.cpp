@@ -7,6 +7,7 @@
 #include "sim/simulate/step.h"
 #include "tests/simulate/recommender_job.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/cast.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
@@ -162,7 +163,7 @@ TEST_CASE("each flow of an exchange carries the load of the rank it leads to") {
                     static_cast<std::uint32_t>(load * kFullLoad));
   CHECK(loads == expected);
   // Where nobody is in the way they end with the busiest rank's, as the closed form says.
-  CHECK(Seconds(step->trace().end).count() == doctest::Approx(Seconds(law).count()).epsilon(1e-3));
+  CHECK(Seconds(step->trace().end).count() == about(Seconds(law).count()).within(1e-3));
 }
 
 TEST_CASE("experts take as long as their load says, and no other kernel does") {

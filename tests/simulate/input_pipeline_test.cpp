@@ -51,7 +51,7 @@ Duration step_time(Job one, const InputPipeline& input, const StepOptions& optio
   return step_time(one, options);
 }
 
-void about(Duration found, Duration expected) {
+void check_about(Duration found, Duration expected) {
   CAPTURE(found.count());
   CAPTURE(expected.count());
   CHECK(std::chrono::abs(found - expected) <= kNothing);
@@ -74,13 +74,13 @@ TEST_CASE("input that takes no time changes no step") {
       CAPTURE(kind);
       Job one = job(4, 1, microbatches);
       one.plan.data_parallel.kind = kind;
-      about(step_time(one, instant(2)), step_time(one));
+      check_about(step_time(one, instant(2)), step_time(one));
     }
   for (const char* schedule : {"1f1b", "gpipe", "zb_h1"}) {
     CAPTURE(schedule);
     Job one = job(2, 4, 8);
     one.plan.pipeline.schedule = schedule;
-    about(step_time(one, instant(4)), step_time(one));
+    check_about(step_time(one, instant(4)), step_time(one));
   }
 }
 
@@ -99,8 +99,8 @@ TEST_CASE("a step takes as long as the slower of GPU and workers, whatever is pr
           input.prefetch = prefetch;
           input.sample_cpu_time = of_step(gpu, share);
           input.copy_ahead = prefetch == 4;
-          about(step_time(one, input),
-                std::max(gpu, to_duration(Seconds(gpu) * (share / workers))));
+          check_about(step_time(one, input),
+                      std::max(gpu, to_duration(Seconds(gpu) * (share / workers))));
         }
 }
 
@@ -119,9 +119,10 @@ TEST_CASE("a worker waits for storage, which gives its batches one after the oth
         input.ranks_of_storage = 4;
         input.storage_bandwidth = BytesPerSecond(4e6 / Seconds(of_step(gpu, read)).count());
         const double slowest = std::max({1.0, (read + prepare) / workers, read});
-        about(step_time(one, input), to_duration(Seconds(gpu) * slowest));
+        check_about(step_time(one, input), to_duration(Seconds(gpu) * slowest));
         input.cached_share = 1;
-        about(step_time(one, input), to_duration(Seconds(gpu) * std::max(1.0, prepare / workers)));
+        check_about(step_time(one, input),
+                    to_duration(Seconds(gpu) * std::max(1.0, prepare / workers)));
       }
 }
 
@@ -135,9 +136,9 @@ TEST_CASE("workers beyond the cores of their server gain nothing") {
     input.cores = 16;
     return step_time(one, input);
   };
-  about(with(2), 4 * gpu);
-  about(with(4), 2 * gpu);
-  about(with(8), 2 * gpu);
+  check_about(with(2), 4 * gpu);
+  check_about(with(4), 2 * gpu);
+  check_about(with(8), 2 * gpu);
 }
 
 TEST_CASE("a batch of the pass before is copied in its turn, or while the GPU computes") {
@@ -147,9 +148,9 @@ TEST_CASE("a batch of the pass before is copied in its turn, or while the GPU co
   input.prepared_sample = Bytes(250'000);
   const Duration copy = to_duration(Bytes(kSamples * 250'000) / BytesPerSecond(25e9));
   REQUIRE(copy < gpu);
-  about(step_time(one, input), gpu + copy);
+  check_about(step_time(one, input), gpu + copy);
   input.copy_ahead = true;
-  about(step_time(one, input), gpu);
+  check_about(step_time(one, input), gpu);
 
   const auto allocated = [&](bool ahead) {
     Job own = one;
@@ -165,7 +166,7 @@ TEST_CASE("what the GPU prepares itself it does before the forward pass") {
   InputPipeline input = instant(3);
   const Duration gpu = step_time(one, input);
   input.sample_gpu_time = std::chrono::microseconds(50);
-  about(step_time(one, input), gpu + 3 * kSamples * input.sample_gpu_time.value());
+  check_about(step_time(one, input), gpu + 3 * kSamples * input.sample_gpu_time.value());
 }
 
 TEST_CASE("folded ranks and their workers take the time of all of them") {
@@ -195,7 +196,7 @@ TEST_CASE("the report says what waits, and how many workers would do") {
   one.recipe.input = input;
   const StepReport report = summarize(one, *simulate_step(one));
   const Duration waits = report.breakdown[static_cast<std::size_t>(TimeCategory::input)];
-  about(waits, to_duration(Seconds(gpu) * 1.75));
+  check_about(waits, to_duration(Seconds(gpu) * 1.75));
   REQUIRE(report.input);
   CHECK(!report.input->keeps_up());
   CHECK(report.input->workers_needed() == 6);

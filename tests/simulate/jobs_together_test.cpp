@@ -9,6 +9,7 @@
 #include "sim/base/out_of_range.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -80,7 +81,7 @@ TEST_CASE("also jobs whose steps reach into each other, and whose servers are no
   }
   const auto step = simulate_step(beside(first, second), {});
   for (const JobShare& share : step->jobs)
-    CHECK(ratio(share.together, share.alone) == doctest::Approx(1).epsilon(1e-9));
+    CHECK(ratio(share.together, share.alone) == about(1).within(1e-9));
 }
 
 TEST_CASE("a step in a row is a step, by every schedule that flushes") {
@@ -131,7 +132,7 @@ TEST_CASE("equal jobs on one uplink each have half of it") {
   const Duration moves = alone->breakdowns[0][static_cast<std::size_t>(TimeCategory::exposed_dp)];
   REQUIRE(moves > std::chrono::milliseconds(2));
   for (const JobShare& share : step->jobs)
-    CHECK(ratio(share.together - share.alone, moves) == doctest::Approx(1).epsilon(0.02));
+    CHECK(ratio(share.together - share.alone, moves) == about(1).within(0.02));
   CHECK(step->jobs[0].together == step->jobs[1].together);
 }
 
@@ -146,7 +147,7 @@ TEST_CASE("three jobs on one uplink each have a third, and names keep them apart
       beside(job_on(cluster, {1, 0, 0, 1, 0, 0}), job_on(cluster, {0, 1, 0, 0, 1, 0})), {});
   const Duration one = step->jobs[0].alone, two = pair->jobs[0].together,
                  three = step->jobs[0].together;
-  CHECK(ratio(three - one, two - one) == doctest::Approx(2).epsilon(1e-3));
+  CHECK(ratio(three - one, two - one) == about(2).within(1e-3));
   CHECK(step->jobs[1].name == "second");
   CHECK(step->jobs[2].name == "third");
 }
@@ -182,7 +183,7 @@ TEST_CASE("a job with short steps and one with long ones both do enough of them"
   // Whichever is reported, both slow each other down.
   for (const auto& of :
        {std::pair(&step->jobs[0], &swapped->jobs[1]), std::pair(&step->jobs[1], &swapped->jobs[0])})
-    CHECK(of.first->slowdown() == doctest::Approx(of.second->slowdown()).epsilon(0.1));
+    CHECK(of.first->slowdown() == about(of.second->slowdown()).within(0.1));
   CHECK(step->jobs[0].slowdown() > 1.01);
   CHECK(step->jobs[1].slowdown() > 1.01);
 }

@@ -9,6 +9,7 @@
 #include "sim/schedule/chunk_placement.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -157,8 +158,7 @@ TEST_CASE("MFU is model FLOPs over time and peak, HFU more if and only if someth
         const StepReport report = summarize(plain, *simulate_step(plain));
         const double seconds = Seconds(*report.step_time).count();
         CHECK(report.mfu ==
-              doctest::Approx(report.model_flops / (seconds * degrees.world_size() * 1e14))
-                  .epsilon(1e-12));
+              about(report.model_flops / (seconds * degrees.world_size() * 1e14)).within(1e-12));
         CHECK(report.mfu > 0);
         CHECK(report.hfu <= 1);
         const bool twice =

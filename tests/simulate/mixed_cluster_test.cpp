@@ -16,6 +16,7 @@
 #include "sim/simulate/stage_gpus.h"
 #include "tests/simulate/mixed_jobs.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 using test::kGpt;
@@ -298,7 +299,7 @@ TEST_CASE("a list of equal micro-batches is no list, and an uneven one does the 
   CHECK(same.step_time == equal.step_time);
   CHECK(same.breakdown == equal.breakdown);
   CHECK(same.memory.peak == equal.memory.peak);
-  CHECK(uneven.model_flops == doctest::Approx(equal.model_flops).epsilon(1e-12));
+  CHECK(uneven.model_flops == about(equal.model_flops).within(1e-12));
   CHECK(*uneven.step_time < *equal.step_time);
   CHECK(*turned.step_time > *equal.step_time);
   REQUIRE(uneven.gpu_shares.size() == 2);
@@ -375,8 +376,8 @@ TEST_CASE("power and peaks are those of each GPU") {
     watts += own;
   for (const GpuKind& kind : gpu_kinds(scenario.cluster))
     peak += peak_of(*kind.gpu, Dtype::fp16).count();
-  CHECK(report.energy->joules == doctest::Approx(watts * seconds));
-  CHECK(report.mfu == doctest::Approx(report.model_flops / (seconds * peak)));
+  CHECK(report.energy->joules == about(watts * seconds));
+  CHECK(report.mfu == about(report.model_flops / (seconds * peak)));
   // The card that waits draws less of what it can.
   const auto kinds = gpu_kinds(scenario.cluster);
   CHECK(report.energy->watts_by_gpu_kind[0] / kinds[0].gpu->busy_power.count() <
@@ -414,7 +415,7 @@ TEST_CASE("what runs again is counted alike in replicas of any size") {
         R"(training.recompute={"method":"every","layers":2})", "training.recompute=full"}) {
     CAPTURE(layers);
     const StepReport equal = report_of("equal", layers), uneven = report_of("[5, 3]", layers);
-    CHECK(uneven.hfu / uneven.mfu == doctest::Approx(equal.hfu / equal.mfu).epsilon(1e-12));
+    CHECK(uneven.hfu / uneven.mfu == about(equal.hfu / equal.mfu).within(1e-12));
   }
 }
 
@@ -429,7 +430,7 @@ TEST_CASE("processors beside the GPUs have no part in the peak") {
   for (const GpuKind& kind : gpu_kinds(scenario.cluster))
     peak += 8 * peak_of(*kind.gpu, Dtype::fp16).count();
   const double seconds = Seconds(*report.step_time).count();
-  CHECK(report.mfu == doctest::Approx(report.model_flops / (seconds * peak)).epsilon(1e-12));
+  CHECK(report.mfu == about(report.model_flops / (seconds * peak)).within(1e-12));
 }
 
 TEST_CASE("shards that are not said are asked for before batches are split") {

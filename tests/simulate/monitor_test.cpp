@@ -9,6 +9,7 @@
 #include "sim/simulate/outlook/training_total.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -122,11 +123,11 @@ TEST_CASE("the energy of a step is the sum of its samples, whatever they are") {
         const MonitoredRank& rank = watched.monitor.ranks[r];
         const double joules =
             sum(rank, [](const MonitorSample& s) { return *s.watts * seconds(s.length); });
-        CHECK(joules == doctest::Approx(*rank.joules).epsilon(1e-12));
-        CHECK(joules == doctest::Approx(*whole.monitor.ranks[r].joules).epsilon(1e-12));
+        CHECK(joules == about(*rank.joules).within(1e-12));
+        CHECK(joules == about(*whole.monitor.ranks[r].joules).within(1e-12));
         all += rank.count * joules;
       }
-      CHECK(all == doctest::Approx(whole.report.energy->joules).epsilon(1e-12));
+      CHECK(all == about(whole.report.energy->joules).within(1e-12));
     }
   }
 }
@@ -137,7 +138,7 @@ TEST_CASE("the energy of a training is that of its steps") {
   const StepReport report = summarize(each, *simulate_step(each, {.detail = Detail::summary}));
   REQUIRE((report.training && report.energy));
   CHECK(*report.training->kilowatt_hours ==
-        doctest::Approx(40 * report.energy->joules / 3.6e6).epsilon(1e-14));
+        about(40 * report.energy->joules / 3.6e6).within(1e-14));
   CHECK(report.energy->joules == watch(each).report.energy->joules);
 }
 
@@ -150,7 +151,7 @@ TEST_CASE("kernels of all samples last as long as the report says") {
         const Duration kernels = parts.breakdown[static_cast<std::size_t>(TimeCategory::compute)] +
                                  parts.breakdown[static_cast<std::size_t>(TimeCategory::optimizer)];
         CHECK(sum(rank, [](const MonitorSample& s) { return s.kernels * seconds(s.length); }) ==
-              doctest::Approx(seconds(kernels)).epsilon(1e-9));
+              about(seconds(kernels)).within(1e-9));
       }
   }
 }
@@ -165,7 +166,7 @@ TEST_CASE("a rank whose times are all said draws its two powers for those times"
   REQUIRE(optimizer > 0);
   const double rest = seconds(watched.report.simulated_step) - kernels - optimizer;
   CHECK(*watched.monitor.ranks.at(0).joules ==
-        doctest::Approx(400 * kernels + 300 * optimizer + 60 * rest).epsilon(1e-9));
+        about(400 * kernels + 300 * optimizer + 60 * rest).within(1e-9));
 }
 
 TEST_CASE(
@@ -187,10 +188,10 @@ TEST_CASE("traffic adds up to what a ring of gradients sends, over the links tha
     for (const MonitoredRank& rank : watched.monitor.ranks) {
       const double links = sum(rank, [](const MonitorSample& s) { return s.links.out; });
       const double pcie = sum(rank, [](const MonitorSample& s) { return s.pcie.out; });
-      CHECK(links + pcie == doctest::Approx(2.0 * 3 / 4 * static_cast<double>(gradients)));
+      CHECK(links + pcie == about(2.0 * 3 / 4 * static_cast<double>(gradients)));
       // Of a ring of four ranks as many edges leave a server as there are servers.
       const double outside = servers == 1 ? 0 : servers / 4.0;
-      CHECK(pcie == doctest::Approx(outside * (links + pcie)));
+      CHECK(pcie == about(outside * (links + pcie)));
       CHECK(links == sum(rank, [](const MonitorSample& s) { return s.links.in; }));
       CHECK(pcie == sum(rank, [](const MonitorSample& s) { return s.pcie.in; }));
     }
@@ -241,7 +242,7 @@ TEST_CASE("temperature follows power with one time constant, step after step") {
   // Nothing but kernels: it settles where the busy power puts it.
   const Watched busy_always = watch(each);
   for (const MonitorSample& sample : busy_always.monitor.ranks.at(0).samples)
-    CHECK(*sample.celsius == doctest::Approx(60));
+    CHECK(*sample.celsius == about(60));
   // A stage that works for a while and waits for a while: the closed form of a square wave.
   each = job({.pipeline = 2}, 1, 1, timed_layers(0));
   each.cluster.server.gpu.cooling = cooling();
@@ -253,9 +254,9 @@ TEST_CASE("temperature follows power with one time constant, step after step") {
   double hottest = 0;
   for (const MonitorSample& sample : watched.monitor.ranks.at(1).samples)
     hottest = std::max(hottest, *sample.celsius);
-  CHECK(hottest ==
-        doctest::Approx(cool + swing * (1 - std::exp(-busy / tau)) / (1 - std::exp(-step / tau)))
-            .epsilon(1e-3));
+  CHECK(
+      hottest ==
+      about(cool + swing * (1 - std::exp(-busy / tau)) / (1 - std::exp(-step / tau))).within(1e-3));
 }
 
 TEST_CASE("coarser samples hold the same energy, bytes and time") {
@@ -264,7 +265,7 @@ TEST_CASE("coarser samples hold the same energy, bytes and time") {
     const MonitoredRank rank = coarser(fine, rows);
     CHECK(rank.samples.size() <= rows);
     const auto joules = [](const MonitorSample& s) { return *s.watts * seconds(s.length); };
-    CHECK(sum(rank, joules) == doctest::Approx(sum(fine, joules)).epsilon(1e-12));
+    CHECK(sum(rank, joules) == about(sum(fine, joules)).within(1e-12));
     const auto bytes = [](const MonitorSample& s) { return s.pcie.out + 3 * s.links.in; };
     CHECK(sum(rank, bytes) == sum(fine, bytes));
     const auto time = [](const MonitorSample& s) { return s.length.count(); };

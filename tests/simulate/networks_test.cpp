@@ -9,6 +9,7 @@
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -204,5 +205,5 @@ TEST_CASE("samples are images or sequences, and only sequences have tokens") {
   CHECK(!images.is_language);
   CHECK(images.tokens_per_s == 0);
   CHECK(sequences.is_language);
-  CHECK(sequences.tokens_per_s == doctest::Approx(128 * sequences.samples_per_s));
+  CHECK(sequences.tokens_per_s == about(128 * sequences.samples_per_s));
 }

@@ -8,6 +8,7 @@
 #include "sim/plan/step_plan.h"
 #include "sim/simulate/step.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -68,7 +69,7 @@ TEST_CASE("closed form and flows agree on uneven groups of one job alone") {
     const double closed = Seconds(end_of(job)).count();
     job.fidelity = Fidelity::flow;
     const double flow = Seconds(end_of(job)).count();
-    CHECK(flow == doctest::Approx(closed).epsilon(0.02));
+    CHECK(flow == about(closed).within(0.02));
   }
 }
 

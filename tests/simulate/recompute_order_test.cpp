@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/simulate/mixed_jobs.h"
+#include "tests/support/about.h"
 
 using namespace trainyard;
 constexpr Duration kGroup{200'000'000};  // forward of a stage, ps
@@ -91,5 +92,5 @@ TEST_CASE("FLOPs that run again are those of all micro-batches but one") {
   CHECK(all > 0.2);
   // Four micro-batches.
   CHECK(again({"training.recompute=full", "training.recompute_micro_batches=except_last"}) ==
-        doctest::Approx(0.75 * all));
+        about(0.75 * all));
 }

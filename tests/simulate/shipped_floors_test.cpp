@@ -11,6 +11,7 @@
 #include "sim/simulate/report/summarize.h"
 #include "sim/simulate/simulate.h"
 #include "sim/simulate/sketch/job_sketch.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
 using namespace trainyard;
@@ -172,7 +173,6 @@ TEST_CASE("sketches hold what FSDP sums over micro-batches") {
     double all = 0;
     for (std::size_t kind = 0; kind < static_cast<std::size_t>(MemoryKind::fragmentation); ++kind)
       all += static_cast<double>(held[kind].count());
-    CHECK(std::accumulate(guessed.begin(), guessed.end(), 0.0) ==
-          doctest::Approx(all).epsilon(0.07));
+    CHECK(std::accumulate(guessed.begin(), guessed.end(), 0.0) == about(all).within(0.07));
   }
 }

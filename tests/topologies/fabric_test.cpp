@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 
@@ -106,20 +107,20 @@ TEST_CASE("small clusters get parallel links to few spines rather than idle spin
 }
 
 TEST_CASE("half of the hosts of a non-blocking fabric can send to the other half at line rate") {
-  CHECK(bisection(hosts(6, SingleSwitch{})) == doctest::Approx(3));
-  CHECK(bisection(hosts(32, fat_tree(2, 8))) == doctest::Approx(16));
-  CHECK(bisection(hosts(16, fat_tree(2, 8))) == doctest::Approx(8));
-  CHECK(bisection(hosts(16, fat_tree(3, 4))) == doctest::Approx(8));
-  CHECK(bisection(hosts(54, fat_tree(3, 6))) == doctest::Approx(27));
+  CHECK(bisection(hosts(6, SingleSwitch{})) == about(3));
+  CHECK(bisection(hosts(32, fat_tree(2, 8))) == about(16));
+  CHECK(bisection(hosts(16, fat_tree(2, 8))) == about(8));
+  CHECK(bisection(hosts(16, fat_tree(3, 4))) == about(8));
+  CHECK(bisection(hosts(54, fat_tree(3, 6))) == about(27));
 }
 
 TEST_CASE("oversubscription divides the bisection") {
   // 12 ports: 8 down and 4 up.
   CHECK(tier_ports(12, 2).down == 8);
   CHECK(tier_ports(12, 2).up == 4);
-  CHECK(bisection(hosts(96, fat_tree(2, 12, {2}))) == doctest::Approx(24));
+  CHECK(bisection(hosts(96, fat_tree(2, 12, {2}))) == about(24));
   // Three tiers, 2:1 above the leaves and 2:1 above the pods: a quarter.
-  CHECK(bisection(hosts(64, fat_tree(3, 6, {2, 2}))) == doctest::Approx(8));
+  CHECK(bisection(hosts(64, fat_tree(3, 6, {2, 2}))) == about(8));
 }
 
 TEST_CASE("no tier is more oversubscribed than stated") {
@@ -150,12 +151,12 @@ TEST_CASE("a Clos level is one fat link per group, thinned by what lies above") 
   for (const Link& link : clos.links()) {
     const NodeKind from = clos.nodes()[link.from].kind, to = clos.nodes()[link.to].kind;
     if (from == NodeKind::leaf && to == NodeKind::spine)
-      CHECK(link.bandwidth.count() == doctest::Approx(16 * 25e9));
+      CHECK(link.bandwidth.count() == about(16 * 25e9));
     if (from == NodeKind::spine && to == NodeKind::core)
-      CHECK(link.bandwidth.count() == doctest::Approx(64 * 25e9 / 7));
+      CHECK(link.bandwidth.count() == about(64 * 25e9 / 7));
   }
   // Two pods of 64 GPUs, 1:7 between them.
-  CHECK(bisection(cluster_of(16, nvswitch_server(), pods())) == doctest::Approx(64 / 7.0));
+  CHECK(bisection(cluster_of(16, nvswitch_server(), pods())) == about(64 / 7.0));
 }
 
 TEST_CASE("NIC efficiency applies to every network link, so the ratios stay") {
@@ -163,8 +164,8 @@ TEST_CASE("NIC efficiency applies to every network link, so the ratios stay") {
   cluster.server.nic_efficiency = 0.9;
   const Topology tree(cluster);
   for (const Link& link : tree.links())
-    if (link.kind == LinkKind::network) CHECK(link.bandwidth.count() == doctest::Approx(22.5e9));
-  CHECK(bisection(cluster) == doctest::Approx(8 * 0.9));
+    if (link.kind == LinkKind::network) CHECK(link.bandwidth.count() == about(22.5e9));
+  CHECK(bisection(cluster) == about(8 * 0.9));
 }
 
 TEST_CASE("links are counted by formula: nothing is quadratic in the servers") {

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/group_placement.h"
@@ -50,7 +51,7 @@ TEST_CASE("uneven groups say so, and the first server is that of the first GPU")
 TEST_CASE("the NICs of a server add up") {
   ServerSpec server = nvswitch_server(8, 4);
   server.nic_efficiency = 0.9;
-  CHECK(server_nic_bandwidth(server).count() == doctest::Approx(90e9));
+  CHECK(server_nic_bandwidth(server).count() == about(90e9));
 }
 
 TEST_CASE("more NICs than GPUs are divided among the GPUs") {

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "sim/base/random.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/group_placement.h"
@@ -111,7 +112,7 @@ TEST_CASE("ring bandwidth of a DGX-1V is within 5 % of what was measured") {
   for (int n = 2; n <= 8; ++n) {
     CAPTURE(n);
     const double predicted = ring_bandwidth(dgx1v(), first_gpus(n)).count() / 1e9;
-    CHECK(predicted == doctest::Approx(measured[static_cast<std::size_t>(n - 2)]).epsilon(0.05));
+    CHECK(predicted == about(measured[static_cast<std::size_t>(n - 2)]).within(0.05));
   }
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("the number of rings does not depend on the order of the group") {
 TEST_CASE("GPUs without a common NVLink use PCIe") {
   CHECK(pack_rings(dgx1v().mesh, std::vector{0, 5}).rings == 0);
   ServerSpec server = dgx1v();
-  CHECK(ring_bandwidth(server, {0, 5}).count() == doctest::Approx(32e9 * 5 / 6));
+  CHECK(ring_bandwidth(server, {0, 5}).count() == about(32e9 * 5 / 6));
   server.sockets = 1;
   CHECK(ring_bandwidth(server, {0, 5}) == 32_GBps);
 }
@@ -183,7 +184,7 @@ TEST_CASE("ring bandwidth of the other boards") {
   CHECK(ring_bandwidth(nvswitch_server(), {1, 6, 3}) == 300_GBps);
   ServerSpec server = pcie_server();
   CHECK(ring_bandwidth(server, {0, 1, 2, 3}) == 24_GBps);
-  CHECK(ring_bandwidth(server, {3, 4}).count() == doctest::Approx(20e9));  // 5/6
+  CHECK(ring_bandwidth(server, {3, 4}).count() == about(20e9));  // 5/6
   server.socket_bandwidth = 10_GBps;
   CHECK(ring_bandwidth(server, {3, 4}) == 10_GBps);
   server.intra = IntraKind::none;
@@ -205,7 +206,7 @@ TEST_CASE("groups that cross sockets at once divide the link between them") {
   CHECK(crossing_groups(server, {0, 1, 2, 3}, 8) == 1);
   server.gpus = 6;
   CHECK(crossing_groups(server, {1, 3}, 6) == 1);  // 0-2 does not
-  CHECK(ring_bandwidth(pcie_server(), {0, 4}, 1).count() == doctest::Approx(20e9));
+  CHECK(ring_bandwidth(pcie_server(), {0, 4}, 1).count() == about(20e9));
   CHECK(ring_bandwidth(pcie_server(), {0, 4}, 2) == 11_GBps);
   CHECK(ring_bandwidth(server, {0, 5}, 4) == 4_GBps);
   CHECK(ring_bandwidth(server, {0, 1}, 4) == 24_GBps);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "sim/base/hash.h"
+#include "tests/support/about.h"
 #include "tests/support/rooms.h"
 #include "tests/topologies/clusters.h"
 #include "topologies/group_placement.h"
@@ -119,8 +120,7 @@ TEST_CASE("in a mesh a route takes the fewest NVLinks, and PCIe only where NVLin
   }
   // 0 to 5 could pass through 1 or through 4: the lower link id wins.
   CHECK(mesh.name(mesh.route(0, 5).links.front()) == "server 0 / GPU 0 -> server 0 / GPU 1");
-  CHECK(mesh.links()[mesh.route(0, 3).links.front()].bandwidth.count() ==
-        doctest::Approx(2 * 22.4e9));
+  CHECK(mesh.links()[mesh.route(0, 3).links.front()].bandwidth.count() == about(2 * 22.4e9));
 
   ServerSpec pairs = dgx1v();
   pairs.mesh = {{0, 1, 4}, {2, 3, 4}, {4, 5, 4}, {6, 7, 4}};
