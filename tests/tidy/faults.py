@@ -42,6 +42,8 @@ FAULTS = [
     (rules.exact_arithmetic, {"cli/report/text.cpp": "auto d = log10(x);\n"}, "log10"),
     (rules.silence, {ENGINE: 'void f() { fmt::print("x"); }\n'}, "fmt::print"),
     (rules.silence, {"cli/report/text.cpp": 'std::cout << "x";\n'}, "std::cout"),
+    (rules.tests_in_proportion, {"tests/a.cpp": "// Approx\nCHECK(x == doctest::Approx(1e-3).epsilon(0.1));\n"},
+     "a.cpp:2: Approx"),
     (rules.width, {ENGINE: "x" * 101 + "\n"}, "101 columns"),
     (rules.size, {ENGINE: "int x;\n" * 501}, "501 lines"),
     (rules.size, {ENGINE: "void f() {\n" + "  g();\n" * 70 + "}\n"}, "a function of 71 lines"),

@@ -169,6 +169,14 @@ def silence(files):
             yield f"{path}:{line_of(code, match.start())}: {match.group()}"
 
 
+def tests_in_proportion(files):
+    """Tests compare numbers in proportion, by tests/support/about.h."""
+    for path, text in code_files(files, product_only=False):
+        code = code_only(text)
+        for match in re.finditer(r"\bApprox\b", code):
+            yield f"{path}:{line_of(code, match.start())}: Approx allows the share of 1 + |x|: take about()"
+
+
 def width(files):
     """Lines have at most 100 columns."""
     for path, text in sorted(files.items()):
@@ -374,6 +382,6 @@ def readme_errors(files):
                 yield f"README.md:{number}: {word} {error} %, docs/validation.md has {errors[place:place + 1]}"
 
 
-RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence, width, size,
-         types_once, few_methods, small_folders, built, headers_once, provenance, words, scenarios, gallery,
-         readme_errors]
+RULES = [layers, layers_are_acyclic, private_headers, engine_vocabulary, exact_arithmetic, silence,
+         tests_in_proportion, width, size, types_once, few_methods, small_folders, built, headers_once, provenance,
+         words, scenarios, gallery, readme_errors]
