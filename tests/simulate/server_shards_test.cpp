@@ -148,8 +148,7 @@ TEST_CASE("closed forms of more shards than ranks are faster than the ranks' lin
     const std::int64_t flows = nanoseconds(setup);
     setup.options.fidelity = Fidelity::closed_form;
     const std::int64_t closed = nanoseconds(setup);
-    CHECK(static_cast<double>(closed) / static_cast<double>(flows) ==
-          about(expected).within(0.01));
+    CHECK(static_cast<double>(closed) / static_cast<double>(flows) == about(expected).within(0.01));
     const std::int64_t least = kCompute + kPush + (3 * 7 * kPush + kUpdate) / shards + kPull;
     CHECK(flows >= least);
     CHECK((closed < least) == (shards > 9));
