@@ -1,5 +1,6 @@
 // What one GPU cannot measure comes from a base, visibly, or is named as missing.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -13,7 +14,7 @@ using namespace trainyard::test;
 namespace {
 
 Profile shipped(const std::string& name) {
-  return read_profile(std::string(TRAINYARD_SOURCE_DIR) + "/configs/profiles/" + name + ".json");
+  return read_profile(fmt::format("{}/configs/profiles/{}.json", TRAINYARD_SOURCE_DIR, name));
 }
 
 FitResult fit_on(const std::vector<std::string>& lines, FitOptions options) {

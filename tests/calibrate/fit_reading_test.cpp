@@ -1,5 +1,6 @@
 // Damaged and contradictory files: every mistake with its line, and never a crash.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/calibrate/synthetic.h"
 #include "tests/support/about.h"
@@ -24,7 +25,7 @@ std::string problems(const std::string& text) {
 }
 
 std::string with_machine(const std::string& lines) {
-  return std::string(kMachine) + "\n" + lines;
+  return fmt::format("{}\n{}", kMachine, lines);
 }
 
 constexpr const char* kGood = R"({"kind": "launch", "what": "kernel", "time_us": 2.5})"

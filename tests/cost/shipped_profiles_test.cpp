@@ -1,5 +1,6 @@
 // Every profile that ships is read, has provenance on every law, and plausible numbers.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -129,7 +130,7 @@ void check_processor(const Profile& profile) {
 
 // As its preset says.
 bool is_processor(const Profile& profile) {
-  std::ifstream file(std::string(TRAINYARD_SOURCE_DIR) + "/configs/gpus/" + profile.gpu + ".json");
+  std::ifstream file(fmt::format("{}/configs/gpus/{}.json", TRAINYARD_SOURCE_DIR, profile.gpu));
   const std::string text(std::istreambuf_iterator<char>(file), {});
   REQUIRE_FALSE(text.empty());
   return text.find("\"kind\": \"cpu\"") != std::string::npos;
@@ -178,7 +179,7 @@ TEST_CASE("shipped laws stay inside their machines") {
   for (const auto& [name, link] : {std::pair<std::string, double>{"a100-sxm4-80gb", 300e9},
                                    std::pair<std::string, double>{"h100-sxm5-80gb", 450e9}}) {
     const Profile profile =
-        read_profile(std::string(TRAINYARD_SOURCE_DIR) + "/configs/profiles/" + name + ".json");
+        read_profile(fmt::format("{}/configs/profiles/{}.json", TRAINYARD_SOURCE_DIR, name));
     const auto cost = fitted_message_cost(profile);
     for (const int ranks : {2, 3, 4, 5, 6, 7, 8}) {
       const GroupShape shape{.ranks = ranks,

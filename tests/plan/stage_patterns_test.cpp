@@ -120,7 +120,9 @@ TEST_CASE("names of kernels stand in labels as they are, whatever they have") {
   setup.recipe.global_batch = 4;
   setup.recipe.micro_batch.sequence_length = 64;
   NetworkWork work = network_work(setup.network, execution(setup.recipe, setup.plan));
-  const std::string name = std::string("a sign \x01") + "2\x02, and \x01 half of one";
+  const std::string name =
+      "a sign \x01"
+      "2\x02, and \x01 half of one";
   for (LayerWork& kind : work.kinds)
     for (WorkItem& item : kind.forward)
       if (auto* named = std::get_if<NamedKernel>(&item)) named->name = name;

@@ -20,9 +20,8 @@ std::string inflate_as(const std::string& bytes, int window_bits) {
   stream.next_out = reinterpret_cast<Bytef*>(out.data());
   stream.avail_out = static_cast<uInt>(out.size());
   REQUIRE(inflate(&stream, Z_FINISH) == Z_STREAM_END);
-  out.resize(out.size() - stream.avail_out);
   inflateEnd(&stream);
-  return out;
+  return out.substr(0, stream.total_out);
 }
 
 std::string sample() {

@@ -2,6 +2,7 @@
 #include "sim/scenario/words/foreign_words.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
@@ -34,7 +35,7 @@ std::string bare(const std::string& word) {
 // The words of the tables' first column, but for those that the second has too.
 std::set<std::string> words_of_tables() {
   std::set<std::string> found;
-  std::ifstream file(std::string(TRAINYARD_SOURCE_DIR) + "/docs/software.md");
+  std::ifstream file(TRAINYARD_SOURCE_DIR "/docs/software.md");
   for (std::string line; std::getline(file, line);) {
     const std::size_t middle = line.find(" | ");
     if (!line.starts_with("| ") || middle == line.npos || line.ends_with("| here |")) continue;
@@ -61,7 +62,7 @@ TEST_CASE("every word in the tables of docs/software.md is answered as a key or 
   CHECK(words.size() > 90);
   for (const std::string& word : words) {
     CAPTURE(word);
-    const std::string as_key = said("/" + word + "=1");
+    const std::string as_key = said(fmt::format("/{}=1", word));
     const bool is_key = contains(as_key, "unknown key; ") && !contains(as_key, "key; known: ");
     const bool is_ours = !contains(said("training.recompute=" + word), "unknown ") ||
                          !contains(said("training.recompute_micro_batches=" + word), "unknown ");

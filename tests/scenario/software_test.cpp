@@ -94,7 +94,7 @@ TEST_CASE("conditions see degrees and what is not said") {
   test::Folder folder("software");
   const std::string path = folder.write("plain.json", kPlain);
   const auto habits = [&](std::vector<std::string> changes) {
-    changes.push_back("software=megatron-lm-2021");
+    changes.emplace_back("software=megatron-lm-2021");
     return load_scenario(path, changes).base;
   };
   const char* const kScatter = "/parallelism/pipeline/scatter_gather";

@@ -1,5 +1,6 @@
 // Whose measurements a job is priced by: its own GPU's, another memory's, those of its kind.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -36,7 +37,7 @@ const char* const kPreset = R"("cluster": { "nodes": 1, "node": { "preset": "dgx
 
 simulate::Job job(const std::string& cluster, const std::vector<std::string>& sets = {}) {
   test::Folder folder("calibration");
-  const std::string text = std::string("{") + kNetwork + ",\n" + cluster + "}";
+  const std::string text = fmt::format("{{{},\n{}}}", kNetwork, cluster);
   return simulate::job_of(load_scenario(folder.write("s.json", text), sets).base);
 }
 

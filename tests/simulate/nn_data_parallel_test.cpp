@@ -31,8 +31,8 @@ NetworkWork network() {
   work.kinds.push_back(work.kinds[0]);
   work.chain.back() = 1;
   LayerWork& last = work.kinds[1];
-  last.forward.push_back(loss(kLoss, 0));
-  last.backward.insert(last.backward.begin(), loss(kLossBackward - kOutput, kOutput));
+  last.forward.emplace_back(loss(kLoss, 0));
+  last.backward.emplace(last.backward.begin(), loss(kLossBackward - kOutput, kOutput));
   return work;
 }
 
@@ -257,12 +257,12 @@ TEST_CASE("with one GPU there is nobody to copy to") {
 TEST_CASE("a loss is taken out of the last layer, if nothing else is in its way") {
   CHECK(!loss_stays(network()));
   NetworkWork before = network();
-  before.kinds[0].forward.push_back(loss(1, 1));
+  before.kinds[0].forward.emplace_back(loss(1, 1));
   CHECK(loss_stays(before).value_or("").find("before the last layer's") != std::string::npos);
   NetworkWork none = network();
   none.kinds[1] = none.kinds[0];
   CHECK(loss_stays(none).value_or("").find("no kernel of a loss") != std::string::npos);
   NetworkWork two = network();
-  two.kinds[1].forward.push_back(toy::kernel(3));
+  two.kinds[1].forward.emplace_back(toy::kernel(3));
   CHECK(loss_stays(two).value_or("").find("more than one loss") != std::string::npos);
 }

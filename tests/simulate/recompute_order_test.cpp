@@ -51,7 +51,7 @@ TEST_CASE("what runs again ahead of the gradients is hidden by the stages behind
   const std::vector<std::string> one = {"training.global_batch=1",
                                         "parallelism.pipeline.schedule=sequential"};
   std::vector<std::string> ahead = one;
-  ahead.push_back("training.recompute_ahead=true");
+  ahead.emplace_back("training.recompute_ahead=true");
   const StepReport late = two_stages(one), early = two_stages(ahead);
   // The first stage's, of 200 us, while the last one runs again and back. Both still compute it.
   CHECK(difference(late.simulated_step, early.simulated_step) == kGroup.count());
@@ -81,9 +81,9 @@ TEST_CASE("FLOPs that run again are those of all micro-batches but one") {
   const auto again = [](const std::vector<std::string>& sets) {
     const StepReport report =
         simulate::simulate(
-            test::scenario_of(std::string(test::kGpt) +
-                                  R"(, "cluster": { "nodes": 1, "node": "dgx-a100-80gb" },
-                                   "parallelism": { "pp": 2, "dp": 4, "pipeline": {} })",
+            test::scenario_of(fmt::format("{}{}", test::kGpt,
+                                          R"(, "cluster": { "nodes": 1, "node": "dgx-a100-80gb" },
+                                   "parallelism": { "pp": 2, "dp": 4, "pipeline": {} })"),
                               sets))
             .report;
     return report.hfu / report.mfu - 1;
