@@ -33,9 +33,22 @@ std::string description_of(const std::string& path) {
 // do not depend on where a checkout stands.
 std::string spelled(const fs::path& folder) {
   std::error_code code;
-  const fs::path near =
-      folder.lexically_relative(fs::weakly_canonical(fs::current_path(code), code));
+  const fs::path near = folder.lexically_relative(fs::current_path(code));
   return near.empty() || *near.begin() == ".." ? folder.string() : near.string();
+}
+
+// Installed, the program is PREFIX/bin/trainyard; a build tree has such a folder too, which leads
+// to the sources. So no path of the machine that built the program stands in it, and the files of a
+// package may be put anywhere.
+fs::path shipped_folder() {
+  std::error_code code;
+  const fs::path program = fs::read_symlink("/proc/self/exe", code);
+  for (fs::path at = program.parent_path(); !at.empty(); at = at.parent_path()) {
+    const fs::path folder = at / "share" / "trainyard" / "configs";
+    if (fs::is_directory(folder, code)) return fs::canonical(folder, code);
+    if (at == at.root_path()) break;
+  }
+  return {};
 }
 
 // A folder of one's own may have one kind of preset only.
@@ -86,18 +99,9 @@ std::string configs_folder(const std::string& from) {
   return shipped_configs();
 }
 
-// Installed, the program is PREFIX/bin/trainyard; a build tree has such a folder too, which leads
-// to the sources. So no path of the machine that built the program stands in it, and the files of a
-// package may be put anywhere.
 std::string shipped_configs() {
-  std::error_code code;
-  const fs::path program = fs::read_symlink("/proc/self/exe", code);
-  for (fs::path at = program.parent_path(); !at.empty(); at = at.parent_path()) {
-    const fs::path folder = at / "share" / "trainyard" / "configs";
-    if (fs::is_directory(folder, code)) return spelled(fs::canonical(folder, code));
-    if (at == at.root_path()) break;
-  }
-  return "";
+  static const fs::path folder = shipped_folder();  // asked for with every diagnostic
+  return folder.empty() ? "" : spelled(folder);
 }
 
 bool is_preset_file(const std::string& file, const std::string& configs) {
