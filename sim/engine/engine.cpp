@@ -229,40 +229,47 @@ class Engine {
 
   void go_on_after(ActorState& actor, const SoloRest& rest) {
     last_ = std::max(last_, actor.finished);
-    std::uint32_t waiting = rest.streams;
-    if (rest.run) {
-      for (const SoloRun::Lane& lane : rest.run->lanes()) {
+    std::uint32_t runs = rest.runs;
+    std::size_t nth = 0;
+    for_each_stream(state_, actor, runs, [&](std::uint32_t number, StreamState&) {
+      resume(number, actor, rest.end[nth++], nullptr);
+    });
+    if (rest.slowed) {
+      for (const SoloRun::Lane& lane : rest.slowed->lanes()) {
         if (!lane.runs) continue;
-        resume(actor.first_stream + lane.stream, actor, lane);
-        waiting &= ~(1U << lane.stream);
+        runs |= 1U << lane.stream;
+        resume(actor.first_stream + lane.stream, actor, lane.end,
+               lane.slowed ? &lane.clock : nullptr);
       }
-      if (!rest.run->is_settled()) mind_rate(actor);
+      if (!rest.slowed->is_settled()) mind_rate(actor);
     }
     for_each_stream(state_, actor, rest.streams, [&](std::uint32_t number, StreamState& stream) {
       stream.waiters &= ~rest.streams;
       if (stream.head.call != rest.call) periods_.called(number);
     });
-    for_each_stream(state_, actor, waiting,
+    for_each_stream(state_, actor, rest.streams & ~runs,
                     [&](std::uint32_t number, StreamState&) { look_at_head(number); });
     for_each_stream(state_, actor, rest.streams, [&](std::uint32_t, StreamState& stream) {
       if (stream.ended >= stream.wakes_at) wake_waiters(stream, actor.first_stream);
     });
   }
 
-  // The head of the stream has begun in a solo and goes on.
-  void resume(std::uint32_t number, ActorState& actor, const SoloRun::Lane& lane) {
-    if (state_.streams[number].op->kind == OpKind::compute) {
-      actor.computing_on |= 1U << lane.stream;
-      compute_.resume(number, lane.slowed ? &lane.clock : nullptr, lane.end);
+  // The head of the stream has begun in a solo and goes on until `end` if nothing changes. `clock`:
+  // of a kernel that was slowed down there, else null.
+  void resume(std::uint32_t number, ActorState& actor, Duration end, const KernelClock* clock) {
+    const StreamState& stream = state_.streams[number];
+    if (stream.op->kind == OpKind::compute) {
+      actor.computing_on |= 1U << stream.op->stream;
+      compute_.resume(number, clock, end);
       return;
     }
     const std::uint32_t slot = join_exchange(number);
     Exchange& exchange = state_.exchanges[slot];
     if (exchange.arrived == 0) {
-      exchange.subject = state_.streams[number].op->subject;
-      exchange.active = lane.begin;
+      exchange.subject = stream.op->subject;
+      exchange.active = stream.begin;
       exchange.state = ExchangeState::in_flight;
-      queue_.push({lane.end, slot, 0, Phase::finish, kEndExchange});
+      queue_.push({end, slot, 0, Phase::finish, kEndExchange});
     }
     ++exchange.arrived;
     state_.streams[number].next = exchange.first;

@@ -12,32 +12,109 @@ class SoloRunner::Sink {
  public:
   Sink(SoloRunner& runner, ActorState& actor) : runner_(runner), actor_(actor) {}
 
-  void begin(const SoloRun::Lane& lane, Duration now) {
-    StreamState& stream = stream_of(lane);
+  void begin(const SoloRun::Lane& lane, Duration now) { begin(lane.stream, now); }
+  void end(const SoloRun::Lane& lane) { end(lane.stream, lane.end); }
+
+  void begin(std::uint32_t number, Duration now) {
+    StreamState& stream = runner_.state_.streams[actor_.first_stream + number];
     if (stream.op->takes) runner_.memory_.begin(stream, now, runner_.recorder_);
     stream.state = HeadState::running;
     stream.begin = now;
   }
-  void end(const SoloRun::Lane& lane) {
-    StreamState& stream = stream_of(lane);
+  void end(std::uint32_t number, Duration now) {
+    StreamState& stream = runner_.state_.streams[actor_.first_stream + number];
     const CompiledOp& op = *stream.op;
-    if (op.releases) runner_.memory_.end(stream, lane.end, runner_.recorder_);
-    runner_.recorder_.op(stream, stream.begin, lane.end);
+    if (op.releases) runner_.memory_.end(stream, now, runner_.recorder_);
+    runner_.recorder_.op(stream, stream.begin, now);
     if (op.kind != OpKind::compute)
       runner_.count_collectives(stream.actor, runner_.state_.edge_of(actor_, stream, op), 1);
-    actor_.finished = lane.end;
+    actor_.finished = now;
     ++stream.ended;
     stream.state = HeadState::blocked;
     runner_.state_.go_on(stream, actor_);
   }
 
  private:
-  StreamState& stream_of(const SoloRun::Lane& lane) {
-    return runner_.state_.streams[actor_.first_stream + lane.stream];
-  }
-
   SoloRunner& runner_;
   ActorState& actor_;
+};
+
+// Carries out ops of a solo one by one.
+class SoloRunner::OpByOp {
+ public:
+  // Of one that was, or would have been, at its begin at `start`.
+  OpByOp(const Kind& kind, std::uint32_t solo, Duration start, Sink& sink, SoloRest& rest)
+      : kind_(kind.kind),
+        solo_(solo),
+        table_(kind.tables[solo]),
+        start_(start),
+        sink_(sink),
+        rest_(rest) {}
+
+  // From the begin of an op on, which has been carried out before if it has `begun`, until so long
+  // after that of the solo. What runs then is the rest. Returns how often the sink was told.
+  std::uint64_t run(std::uint32_t op, bool begun, Duration until) {
+    const std::uint32_t place = kind_.program->ops[op].index - kind_.solos->all()[solo_].first;
+    const std::uint32_t from = table_.told_begin[place];
+    const std::uint32_t behind = find_behind(from, until);
+    forget();
+    if (!find_running(behind))
+      return run_again(op, begun, start_ + table_.begin[place], start_ + until);
+    const std::uint32_t first = begun ? from + 1 : from;
+    for (std::uint32_t i = first; i < behind; ++i) {
+      const SoloTable::Told& told = table_.told[i];
+      if (told.ends)
+        sink_.end(told.stream, start_ + told.at);
+      else
+        sink_.begin(told.stream, start_ + told.at);
+    }
+    return behind - first;
+  }
+  // Nothing runs.
+  void forget() {
+    rest_.runs = 0;
+    rest_.slowed.reset();
+  }
+
+ private:
+  // Behind the last of what is told by then, from `from` on; what begins then is not.
+  std::uint32_t find_behind(std::uint32_t from, Duration until) const {
+    const auto begin = table_.told.begin() + from + 1, end = table_.told.end();
+    auto behind = std::partition_point(
+        begin, end, [&](const SoloTable::Told& told) { return told.at < until; });
+    while (behind != end && behind->at == until && behind->ends)
+      ++behind;
+    return static_cast<std::uint32_t>(behind - table_.told.begin());
+  }
+  // What runs then, with its ends; false if it has a clock.
+  bool find_running(std::uint32_t behind) {
+    rest_.runs = table_.told[behind - 1].runs;
+    std::size_t nth = 0;
+    for (std::uint32_t bits = rest_.runs; bits != 0; bits &= bits - 1) {
+      const int stream = std::countr_zero(bits);
+      std::uint32_t begun = behind - 1;
+      while (table_.told[begun].stream != stream)
+        --begun;
+      if (table_.told[begun].slowed) return false;
+      rest_.end[nth++] = start_ + table_.end[table_.told[begun].op];
+    }
+    return true;
+  }
+  // Kernels that transfers of the solo slow down stand where only a run of its own can tell.
+  std::uint64_t run_again(std::uint32_t op, bool begun, Duration from, Duration until) {
+    forget();
+    SoloRun& run = rest_.slowed.emplace(kind_, solo_, op, from);
+    if (!begun) sink_.begin(run.entry_lane(), from);
+    run.run(until, sink_);
+    return run.told() + (begun ? 0 : 1);
+  }
+
+  const SoloKind& kind_;
+  std::uint32_t solo_;
+  const SoloTable& table_;
+  Duration start_;
+  Sink& sink_;
+  SoloRest& rest_;
 };
 
 SoloRunner::SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder,
@@ -80,7 +157,10 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
   }
   const auto [kind, added] =
       known_kinds_.try_emplace(std::move(key), static_cast<std::uint32_t>(kinds_.size()));
-  if (!added) return kind->second;
+  if (!added) {
+    kinds_[kind->second].is_told |= recorder_.tells_of(number);
+    return kind->second;
+  }
   const Solos& solos =
       solos_.try_emplace({state_.code_of[owner.program], alone}, program, alone).first->second;
   kinds_.push_back({.kind = {.program = &program,
@@ -91,14 +171,15 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
                              .tables = std::move(tables),
                              .units = actor.units},
                     .tables = std::vector<SoloTable>(solos.all().size()),
-                    .legs = LegIds(next_leg_)});
+                    .legs = LegIds(next_leg_),
+                    .is_told = recorder_.tells_of(number)});
   return kind->second;
 }
 
 const SoloTable& SoloRunner::table(Kind& kind, std::uint32_t number) {
   SoloTable& table = kind.tables[number];
   if (!table.begin.empty()) return table;
-  table = solo_table(kind.kind, number, kind.legs);
+  table = solo_table(kind.kind, number, kind.is_told ? &kind.legs : nullptr);
   return table;
 }
 
@@ -228,16 +309,10 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   const Duration start = head.begin - entered;  // had it begun with its first op
   const Duration until = queue_.now() - start;
   Sink sink(*this, actor);
-  SoloRest rest{call, solo.streams, std::nullopt};
-  const auto run = [&](std::uint32_t op, Duration from, Duration to) {
-    rest.run.emplace(kind.kind, number, op, start + from);
-    if (op != entry || !has_begun) {
-      sink.begin(rest.run->entry_lane(), start + from);
-      ++events;
-    }
-    rest.run->run(start + to, sink);
-    events += rest.run->told();
-  };
+  SoloRest rest;
+  rest.call = call;
+  rest.streams = solo.streams;
+  OpByOp ops(kind, number, start, sink, rest);
   const auto is_over = [&](const SoloLeg& leg) {
     return leg.next == SoloLeg::kNone ? leg.end <= until : leg.end < until;
   };
@@ -245,30 +320,33 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
     return of.begin < entered || (has_begun && of.begin == entered);
   });
   if (leg == table.legs.end() || !is_over(*leg)) {
-    run(entry, entered, until);
+    events += ops.run(entry, has_begun, until);
     return rest;
   }
-  if (entered < leg->begin) run(entry, entered, leg->begin);
+  if (entered < leg->begin) events += ops.run(entry, has_begun, leg->begin);
+  const bool is_told = recorder_.tells_of(owner);
   std::uint32_t next = entry;
   for (; leg != table.legs.end() && is_over(*leg); ++leg) {
     next = leg->next;
-    const Leg whole{.id = leg->id,
-                    .actor = ActorId{owner},
-                    .call = call,
-                    .first = actor.compiled->ops[leg->first].index,
-                    .last = leg->last,
-                    .begin = start + leg->begin,
-                    .end = start + leg->end};
-    if (recorder_.leg_begins(whole)) {
-      memory_.pass(owner, leg->memory, whole.begin);
-      go_through(*leg, actor, whole.end, events);
+    const auto whole = [&]() -> Leg {
+      return {.id = leg->id,
+              .actor = ActorId{owner},
+              .call = call,
+              .first = actor.compiled->ops[leg->first].index,
+              .last = leg->last,
+              .begin = start + leg->begin,
+              .end = start + leg->end};
+    };
+    if (!is_told || recorder_.leg_begins(whole())) {
+      memory_.pass(owner, leg->memory, start + leg->begin);
+      go_through(*leg, actor, start + leg->end, events);
       continue;
     }
-    run(leg->first, leg->begin, leg->end);
-    recorder_.leg_ended(whole);
+    events += ops.run(leg->first, false, leg->end);
+    recorder_.leg_ended(whole());
   }
-  rest.run.reset();
-  if (next != SoloLeg::kNone) run(next, std::prev(leg)->end, until);
+  ops.forget();
+  if (next != SoloLeg::kNone) events += ops.run(next, false, until);
   return rest;
 }
 

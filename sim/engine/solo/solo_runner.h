@@ -2,6 +2,7 @@
 // between the instant it began and then: one event each instead of two for each op.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -23,9 +24,11 @@ namespace trainyard::engine {
 
 // What is left of a solo.
 struct SoloRest {
-  std::uint32_t call = 0;      // of the solo
-  std::uint32_t streams = 0;   // bit s: it was on stream s of the actor
-  std::optional<SoloRun> run;  // nothing: all has ended
+  std::uint32_t call = 0;                        // of the solo
+  std::uint32_t streams = 0;                     // bit s: it was on stream s of the actor
+  std::uint32_t runs = 0;                        // the same: the head of stream s runs
+  std::array<Duration, Solo::kMostStreams> end;  // of these, the lowest stream first
+  std::optional<SoloRun> slowed;                 // instead, with clocks: what runs
 };
 
 class SoloRunner {
@@ -42,9 +45,8 @@ class SoloRunner {
   std::span<const ActorId> together(const ActorState& actor) const;
   // The actor whose solo an event ends; null: it is stale.
   ActorState* over(const Event& event);
-  // Carries out what of the actor's solo has begun and ended by now, which is over then. The heads
-  // of what still runs are in the lanes of the result. Adds to Trace::events. Requires: it is in
-  // one.
+  // Carries out what of the actor's solo has begun and ended by now, which is over then. What still
+  // runs are heads. Adds to Trace::events. Requires: it is in one.
   SoloRest carry_out(ActorState& actor, std::uint64_t& events);
 
  private:
@@ -52,8 +54,10 @@ class SoloRunner {
     SoloKind kind;
     std::vector<SoloTable> tables;  // by solo; empty: not asked for yet
     LegIds legs;
+    bool is_told = false;  // the observer hears of an actor of it
   };
   class Sink;
+  class OpByOp;
 
   bool begin_together(std::uint32_t number, const Solo& solo);
   bool aligned(const ActorState& actor, const StreamState& head, const Solo& solo) const;

@@ -9,7 +9,7 @@ namespace {
 
 class TableMaker {
  public:
-  TableMaker(const SoloKind& kind, std::uint32_t solo, LegIds& ids)
+  TableMaker(const SoloKind& kind, std::uint32_t solo, LegIds* ids)
       : kind_(kind),
         program_(*kind.program),
         number_(solo),
@@ -17,14 +17,18 @@ class TableMaker {
         ids_(ids) {
     const std::size_t ops = solo_.last - solo_.first + 1;
     table_.begin.resize(ops);
+    table_.end.resize(ops);
     table_.lead.resize(ops);
-    end_.resize(ops);
+    table_.told.reserve(2 * ops);
+    table_.told_begin.resize(ops);
     at_.resize(ops);
   }
 
   SoloTable make() {
     find_ops();
-    table_.length = SoloRun(kind_, number_, at_.front(), Duration::zero()).finish(*this);
+    SoloRun run(kind_, number_, at_.front(), Duration::zero());
+    begin(run.entry_lane(), Duration::zero());
+    table_.length = run.finish(*this);
     for (std::size_t i = 0; i < at_.size(); ++i)
       table_.lead[i] = kind_.host->op[at_[i]].done - table_.begin[i];
     for (std::size_t i = at_.size() - 1; i-- > 0;)
@@ -33,11 +37,26 @@ class TableMaker {
     return std::move(table_);
   }
 
-  void begin(const SoloRun::Lane& lane, Duration now) { table_.begin[place(lane.at)] = now; }
-  void end(const SoloRun::Lane& lane) { end_[place(lane.at)] = lane.end; }
+  void begin(const SoloRun::Lane& lane, Duration now) {
+    const std::uint32_t op = place(lane.at);
+    table_.begin[op] = now;
+    table_.told_begin[op] = static_cast<std::uint32_t>(table_.told.size());
+    tell({now, op, static_cast<std::uint8_t>(lane.stream), false});
+  }
+  void end(const SoloRun::Lane& lane) {
+    const std::uint32_t op = place(lane.at);
+    table_.end[op] = lane.end;
+    tell({lane.end, op, static_cast<std::uint8_t>(lane.stream), true});
+    table_.told[table_.told_begin[op]].slowed = lane.slowed;
+  }
 
  private:
-  std::size_t place(std::uint32_t at) const { return program_.ops[at].index - solo_.first; }
+  void tell(SoloTable::Told told) {
+    const std::uint32_t before = table_.told.empty() ? 0 : table_.told.back().runs;
+    told.runs = before ^ 1U << told.stream;
+    table_.told.push_back(told);
+  }
+  std::uint32_t place(std::uint32_t at) const { return program_.ops[at].index - solo_.first; }
 
   void find_ops() {
     for (std::uint32_t s = 0; s < program_.streams; ++s) {
@@ -63,15 +82,16 @@ class TableMaker {
       const CompiledOp& op = program_.ops[at_[i]];
       const Duration begin = table_.begin[i];
       const bool by_itself = kind_.solos->entered_at(at_[i]) == number_ && begun < begin &&
-                             ended <= begin && first_after[i + 1] >= end_[i] && begin < end_[i];
+                             ended <= begin && first_after[i + 1] >= table_.end[i] &&
+                             begin < table_.end[i];
       const bool same_stream = from == ops || program_.ops[at_[from]].stream == op.stream;
       if (by_itself && same_stream && op.kind == OpKind::compute && free[op.stream] == begin) {
         if (from < ops) add_leg(from, i);
         from = i;
       }
       begun = std::max(begun, begin);
-      ended = std::max(ended, end_[i]);
-      free[op.stream] = end_[i];
+      ended = std::max(ended, table_.end[i]);
+      free[op.stream] = table_.end[i];
     }
     if (from < ops && begun < table_.length &&
         free[program_.ops[at_[from]].stream] == table_.length)
@@ -99,7 +119,7 @@ class TableMaker {
       else
         lane->until = at_[i] + 1;
       if (op.takes) changes.push_back({table_.begin[i], false, at_[i]});
-      if (op.releases) changes.push_back({end_[i], true, at_[i]});
+      if (op.releases) changes.push_back({table_.end[i], true, at_[i]});
       if (op.kind == OpKind::compute) continue;
       const auto known =
           std::find_if(leg.collectives.begin(), leg.collectives.end(),
@@ -120,14 +140,14 @@ class TableMaker {
       bool runs = false;
       for (std::size_t i = from; i < until; ++i) {
         if (program_.ops[at_[i]].stream != lane.stream) continue;
-        const bool is_over = end_[i] - leg.begin <= leg.memory.most_at();
+        const bool is_over = table_.end[i] - leg.begin <= leg.memory.most_at();
         ended += is_over ? 1 : 0;
         runs |= !is_over && table_.begin[i] - leg.begin <= leg.memory.most_at();
       }
       leg.memory.stream_at_most(lane.stream, ended, runs);
       leg.last.push_back(program_.ops[lane.until - 1].index - program_.ops[leg.first].index);
     }
-    leg.id = ids_.of(told(from, until, leg.begin));
+    if (ids_ != nullptr) leg.id = ids_->of(told(from, until, leg.begin));
   }
 
   // All that tells the ops of a leg from those of others.
@@ -140,7 +160,7 @@ class TableMaker {
       told.push_back(op.group << 16 | op.part << 8 | op.stream);
       told.push_back(op.waits);
       told.push_back((table_.begin[i] - begin).count());
-      told.push_back((end_[i] - begin).count());
+      told.push_back((table_.end[i] - begin).count());
       const Segment segment = computes ? program.segments[op.subject] : Segment();
       told.push_back(computes ? std::int64_t{segment.kernels} : -1);
       const auto kernels = program.kernels.begin() + segment.first_kernel;
@@ -153,15 +173,14 @@ class TableMaker {
   const CompiledProgram& program_;
   std::uint32_t number_;
   const Solo& solo_;
-  LegIds& ids_;
+  LegIds* ids_;
   SoloTable table_;
-  std::vector<Duration> end_;      // by op, as SoloTable::begin
-  std::vector<std::uint32_t> at_;  // the same, into CompiledProgram::ops
+  std::vector<std::uint32_t> at_;  // by op, as SoloTable::begin, into CompiledProgram::ops
 };
 
 }  // namespace
 
-SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds& ids) {
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds* ids) {
   return TableMaker(kind, solo, ids).make();
 }
 

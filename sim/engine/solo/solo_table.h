@@ -34,7 +34,7 @@ class LegIds {
 struct SoloLeg {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-  std::uint32_t id = 0;               // LegIds
+  std::uint32_t id = 0;               // LegIds, if they are asked for
   std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops; kNone: there is none
   Duration begin{}, end{};            // from that of the solo
   struct Lane {
@@ -50,14 +50,27 @@ struct SoloLeg {
 };
 
 struct SoloTable {
+  // What SoloRun tells of an op.
+  struct Told {
+    Duration at{};         // from the begin of the solo
+    std::uint32_t op = 0;  // of the solo, in the order of the program
+    std::uint8_t stream = 0;
+    bool ends = false;
+    bool slowed = false;     // of its begin: transfers of the solo take units from it
+    std::uint32_t runs = 0;  // bit s: an op of stream s runs from then on
+  };
+
   Duration length{};
   std::vector<Duration> begin;  // by op of the solo, in the order of the program, from its begin
+  std::vector<Duration> end;    // the same
   std::vector<Duration> lead;   // the latest that the host is done with it or a later one, before
                                 // these begin; from the begin of the call
-  std::vector<SoloLeg> legs;    // in order, without gaps
+  std::vector<Told> told;       // of all ops, as they come
+  std::vector<std::uint32_t> told_begin;  // by op: where its begin is told
+  std::vector<SoloLeg> legs;              // in order, without gaps
 };
 
-// Of a kind's solo; `ids`: of the kind.
-SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds& ids);
+// Of a kind's solo; `ids`: of the kind, null where nobody is told of legs.
+SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds* ids);
 
 }  // namespace trainyard::engine

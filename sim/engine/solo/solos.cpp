@@ -42,9 +42,9 @@ namespace {
 // Of fewer ops an event each is no more work.
 constexpr std::uint32_t kFewest = 6;
 
-// So often what follows one that would be shorter is looked at again, so that the time to find them
-// grows with the ops of a block, not with their square.
-constexpr int kMostInVain = 64;
+// So often what is left of a stretch is looked at again behind one that would be shorter, so that
+// the time to find them grows with the ops of a block, not with their square.
+constexpr int kMostInVain = 4;
 
 // What is known of an op of a block from the program alone; streams by BusyStreams.
 struct Known {
@@ -249,7 +249,10 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
       const std::uint32_t until = finder.extent(first);
       std::uint32_t end = finder.end_for_all(first, until);
       if (end < first + kFewest) {
-        if (end == first || ++in_vain == kMostInVain) end = std::max(until, first + 1);
+        if (end == first || ++in_vain > kMostInVain) {
+          end = std::max(until, first + 1);
+          in_vain = 0;
+        }
         first = end;
         continue;
       }
