@@ -48,8 +48,8 @@ double value_of(Objective objective, const Job& job, const Known& known) {
   return 0;
 }
 
-std::string does_not_fit(Bytes needed, Bytes limit) {
-  return fmt::format("needs at least {}, and may take {}", to_text(needed), to_text(limit));
+std::string does_not_fit(std::string_view words, Bytes needed, Bytes limit) {
+  return fmt::format("{} {}, and may take {}", words, to_text(needed), to_text(limit));
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ void Judge::tell_bounds(const Scenario& scenario, const Job& job, Trial& trial) 
   trial.least_memory = bound.memory;
   if (const auto limit = limit_of(spec_, bound.capacity); limit && bound.memory > *limit) {
     trial.verdict = Verdict::does_not_fit;
-    trial.why = does_not_fit(bound.memory, *limit);
+    trial.why = does_not_fit("needs at least", bound.memory, *limit);
     return;
   }
   const double seconds = bound.seconds();
@@ -193,7 +193,8 @@ void Judge::simulate(Trial& trial) const {
   const auto limit = limit_of(spec_, report.memory.capacity);
   if (!report.fits || (limit && result.memory > *limit)) {
     trial.verdict = Verdict::does_not_fit;
-    trial.why = limit ? does_not_fit(result.memory, *limit) : "the servers' memory is too small";
+    trial.why =
+        limit ? does_not_fit("needs", result.memory, *limit) : "the servers' memory is too small";
     return;
   }
   if (spec_.step_time && result.step > *spec_.step_time) {
