@@ -293,6 +293,7 @@ bool same(const Value& a, const Value& b) {
 
 std::optional<std::int64_t> find_integer(const Value& value) {
   if (!value.is(Kind::number)) return std::nullopt;
+  if (const auto plain = from_text<std::int64_t>(value.text)) return plain;
   const Decimal number = decimal(value.text);
   const std::optional<std::string> digits = whole_digits(number);
   if (!digits) return std::nullopt;
