@@ -16,13 +16,15 @@ constexpr Duration kNotYet{-1};
 class Times {
  public:
   Times(const PipelineShape& shape, std::span<const PassTimes> times)
-      : shape_(shape), times_(times) {
-    TRAINYARD_CHECK(static_cast<int>(times.size()) == shape.stages * parts(shape),
-                    "{} times for {} stages of {} parts", times.size(), shape.stages, parts(shape));
+      : parts_(parts(shape)), chunks_(shape.chunks), times_(times) {
+    TRAINYARD_CHECK(static_cast<int>(times.size()) == shape.stages * parts_,
+                    "{} times for {} stages of {} parts", times.size(), shape.stages, parts_);
   }
-  const PassTimes& of(int stage, const Slot& slot) const {
-    return times_[static_cast<std::size_t>(stage * parts(shape_) + part(shape_, slot))];
+  // The number of a slot's part, of all stages.
+  std::size_t part_of(int stage, const Slot& slot) const {
+    return static_cast<std::size_t>(stage * parts_ + slot.direction * chunks_ + slot.chunk);
   }
+  const PassTimes& of(int stage, const Slot& slot) const { return times_[part_of(stage, slot)]; }
   Duration pass(int stage, const Slot& slot) const {
     const PassTimes& times = of(stage, slot);
     switch (slot.pass) {
@@ -42,24 +44,28 @@ class Times {
   }
 
  private:
-  const PipelineShape& shape_;
+  int parts_, chunks_;
   std::span<const PassTimes> times_;
 };
 
 class Runner {
  public:
+  // `records`: begins and ends are asked for.
   Runner(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
-         std::span<const PassTimes> times)
+         std::span<const PassTimes> times, bool records)
       : shape_(shape),
         stages_(stages),
+        records_(records),
         times_(shape, times),
         next_(stages.size(), 0),
         clock_(stages.size()),
         forward_(places(), kNotYet),
         gradient_(places(), kNotYet) {
-    run_.begins.resize(stages.size());
-    run_.ends.resize(stages.size());
-    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    if (records) {
+      run_.begins.resize(stages.size());
+      run_.ends.resize(stages.size());
+    }
+    for (std::size_t stage = 0; records && stage < stages.size(); ++stage) {
       run_.begins[stage].reserve(stages[stage].size());
       run_.ends[stage].reserve(stages[stage].size());
     }
@@ -86,6 +92,8 @@ class Runner {
     }
     return std::move(run_);
   }
+  // Behind run().
+  Duration makespan() const { return *std::max_element(clock_.begin(), clock_.end()); }
 
  private:
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
@@ -118,8 +126,7 @@ class Runner {
     return {neighbour(at), neighbour(at - 1), neighbour(at + 1)};
   }
   const Links& links(std::size_t stage, const Slot& slot) const {
-    return links_[stage * static_cast<std::size_t>(parts(shape_)) +
-                  static_cast<std::size_t>(part(shape_, slot))];
+    return links_[times_.part_of(static_cast<int>(stage), slot)];
   }
   std::size_t places() const {
     return static_cast<std::size_t>(directions(shape_)) *
@@ -176,8 +183,10 @@ class Runner {
     const std::size_t first = next_[stage];
     clock_[stage] = begin + times_.pass_or_pair(static_cast<int>(stage), slots, first);
     for (std::size_t i = first, end = first + width(stage); i < end; ++i, ++next_[stage]) {
-      run_.begins[stage].push_back(begin);
-      run_.ends[stage].push_back(clock_[stage]);
+      if (records_) {
+        run_.begins[stage].push_back(begin);
+        run_.ends[stage].push_back(clock_[stage]);
+      }
       const Slot& slot = slots[i];
       const Links& to = links(stage, slot);
       const std::size_t at = to.own.row + static_cast<std::size_t>(slot.microbatch);
@@ -218,6 +227,7 @@ class Runner {
 
   const PipelineShape& shape_;
   std::span<const std::vector<Slot>> stages_;
+  bool records_;
   Times times_;
   std::vector<std::size_t> next_;  // position in the order, by stage
   std::vector<Duration> clock_;
@@ -251,7 +261,14 @@ Duration OrderRun::longest_span() const {
 
 OrderRun run_orders(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                     std::span<const PassTimes> times) {
-  return Runner(shape, stages, times).run();
+  return Runner(shape, stages, times, true).run();
+}
+
+Duration makespan(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
+                  std::span<const PassTimes> times) {
+  Runner runner(shape, stages, times, false);
+  runner.run();
+  return runner.makespan();
 }
 
 std::vector<PassTimes> uniform_times(const PipelineShape& shape, const PassTimes& times) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/base/random.h"
+#include "sim/schedule/order_timing.h"
 #include "tests/support/max_plus.h"
 #include "tests/support/rooms.h"
 
@@ -124,6 +125,30 @@ TEST_CASE("no schedule beats any stage's work and the way to its first and from 
         CHECK(takes >= before + shape.microbatches * shape.chunks * (own[0] + own[1]));
         before += own[0] + own[1];
       }
+    }
+  }
+}
+
+TEST_CASE("the makespan of orders is the longest path through their passes") {
+  SplitMix64 random(46);
+  for (const ScheduleEntry& entry : schedules()) {
+    for (int trial = 0; trial < 40; ++trial) {
+      const int p = 1 + static_cast<int>(random.below(6));
+      const PipelineShape shape = shape_of(entry, p, 1 + static_cast<int>(random.below(20)));
+      if (entry.unsupported(shape)) continue;
+      const StageTimes stages = unequal(random, p);
+      const std::int64_t hop = drawn(random, 5) - 1;
+      std::vector<schedule::PassTimes> times;
+      for (const auto& stage : stages)
+        for (int part = 0; part < parts(shape); ++part)
+          times.push_back({.forward = Duration(stage[0]),
+                           .backward_input = Duration(stage[2]),
+                           .backward_weight = Duration(stage[3]),
+                           .communication = Duration(hop)});
+      const StageOrders orders = build_stages(entry, shape);
+      CAPTURE(entry.name);
+      CHECK(schedule::makespan(shape, orders, times).count() ==
+            longest_path(shape, orders, as_times(stages, hop)).makespan);
     }
   }
 }

@@ -207,9 +207,12 @@ class Sketcher {
     std::vector<int> backwards = sums_in_passes() ? backwards_of(order) : std::vector<int>();
     std::vector<bool> begun(backwards.size());
     const bool embeds = has_embedding(stage);
+    std::vector<const PartSketch*> own;
+    for (int number = 0; number < parts(shape_); ++number)
+      own.push_back(&part_of(stage, number));
     for (const schedule::Slot& slot : order) {
       const auto number = static_cast<std::size_t>(schedule::part(shape_, slot));
-      const PartSketch& part = part_of(stage, static_cast<int>(number));
+      const PartSketch& part = *own[number];
       const bool forward = slot.pass == schedule::Pass::forward;
       if (!forward && !ends_backward(slot.pass)) continue;
       const bool is_summed = !forward && !backwards.empty();
@@ -259,8 +262,7 @@ class Sketcher {
         longest = std::max(longest, part.forward);
       return longest * (shape_.microbatches * shape_.chunks + shape_.stages - 1);
     }
-    const schedule::OrderRun run = schedule::run_orders(shape_, *orders_, times_);
-    return Seconds(run.makespan()).count();
+    return Seconds(schedule::makespan(shape_, *orders_, times_)).count();
   }
 
   // What of gradients and parameters on their way no pass hides.
