@@ -241,7 +241,7 @@ class Search {
       const simulate::StepMaker maker(job, {});
       maker.plan(step);
       known.entries = entries_of(step.plan.cast);
-      known.may_fit = may_fit(memory_floors(job, step.plan));
+      known.may_fit = simulate::may_fit(job, step.plan);
       known.simulated = known.may_fit || whether_it_fits_or_not;
       if (!known.simulated) return known;
       maker.place(step);
@@ -253,10 +253,6 @@ class Search {
       return known;  // its groups are not those that the chosen algorithms can serve
     }
     return known;
-  }
-  static bool may_fit(const std::vector<simulate::MemoryFloor>& floors) {
-    return std::all_of(floors.begin(), floors.end(),
-                       [](const simulate::MemoryFloor& floor) { return floor.may_fit(); });
   }
 
   // Of all that was read and should peak lowest.

@@ -39,6 +39,20 @@ bool is_moved_by_compute_alone(const Program& program) {
   });
 }
 
+// Whatever memory its GPUs have, a job may fit if all of its floors do.
+void check_may_fit(Job job, const Step& step) {
+  Bytes most;
+  for (const MemoryFloor& floor : memory_floors(job, step.plan))
+    most = std::max(most, floor.on_device);
+  for (const Bytes memory : {Bytes(most.count() / 2), most - Bytes(1), most, 2 * most}) {
+    job.cluster.server.gpu.memory = memory;
+    const std::vector<MemoryFloor> floors = memory_floors(job, step.plan);
+    CHECK(may_fit(job, step.plan) ==
+          std::all_of(floors.begin(), floors.end(),
+                      [](const MemoryFloor& floor) { return floor.may_fit(); }));
+  }
+}
+
 // Each shipped job, but those that share their cluster, with its step.
 template <class Visit>
 void visit_shipped(const Visit& visit) {
@@ -90,6 +104,7 @@ TEST_CASE("every shipped job peaks at its floor or above, and at it where no str
       if (floors[role].capacity > Bytes(0))
         CHECK(share_of(floors[role].on_device, floors[role].capacity) <= told);
     }
+    check_may_fit(job, step);
     const MemoryFloor floor = memory_floor(job);
     if (report.memory.capacity > Bytes(0)) CHECK(share_of(floor.on_device, floor.capacity) <= told);
     if (report.fits) CHECK(floor.may_fit());

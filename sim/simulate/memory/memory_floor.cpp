@@ -64,15 +64,16 @@ struct BlockMemory {
   std::int64_t most = std::numeric_limits<std::int64_t>::min();  // while a kernel runs
 };
 
-// Of a program in which only the compute stream moves memory.
+// Where other streams do all as soon as it is enqueued, which they may: no less than the least. Of
+// a program in which only the compute stream moves memory it is the least.
 std::int64_t most_in_order(const Program& program) {
   std::vector<BlockMemory> blocks;
   for (const Block& block : program.blocks) {
     BlockMemory& memory = blocks.emplace_back();
     for (const Op& op : block.ops) {
-      if (op.stream != kCompute) continue;
       const Effects effects = effects_of(program, op);
-      if (lasts(program, op)) memory.most = std::max(memory.most, memory.net + effects.taken);
+      if (op.stream == kCompute && lasts(program, op))
+        memory.most = std::max(memory.most, memory.net + effects.taken);
       memory.net += effects.net();
     }
   }
@@ -200,7 +201,16 @@ Bytes least_held(const Program& program) {
   return Bytes(Ledger(program).most());
 }
 
-std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& plan) {
+namespace {
+
+// Of the first player of each role that has one.
+struct RoleMemory {
+  std::size_t role = 0;
+  bool on_gpu = false;
+  DeviceMemory device;
+};
+
+std::vector<RoleMemory> memory_of_roles(const Job& job, const plan::StepPlan& plan) {
   const plan::Cast& cast = plan.cast;
   std::vector<int> channels;
   for (std::size_t kind = 0; kind < job.prices.size(); ++kind) {
@@ -221,15 +231,35 @@ std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& pla
   }
   const std::vector<DeviceMemory> devices =
       device_memory(cast, placement, first, job.cluster, job.recipe.memory, channels);
-  std::vector<MemoryFloor> floors(cast.roles.size());
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    MemoryFloor& floor = floors[static_cast<std::size_t>(first[i].role)];
-    floor.held = least_held(cast.roles[static_cast<std::size_t>(first[i].role)].program);
-    if (placement[static_cast<std::size_t>(first[i].representative)].is_host()) continue;
-    floor.on_device = devices[i].on_device(floor.held);
-    floor.capacity = devices[i].capacity;
-  }
+  std::vector<RoleMemory> roles;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    roles.push_back({static_cast<std::size_t>(first[i].role),
+                     !placement[static_cast<std::size_t>(first[i].representative)].is_host(),
+                     devices[i]});
+  return roles;
+}
+
+MemoryFloor floor_of(const RoleMemory& role, Bytes held) {
+  if (!role.on_gpu) return {.held = held, .on_device = Bytes(0), .capacity = Bytes(0)};
+  return {.held = held, .on_device = role.device.on_device(held), .capacity = role.device.capacity};
+}
+
+}  // namespace
+
+std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& plan) {
+  std::vector<MemoryFloor> floors(plan.cast.roles.size());
+  for (const RoleMemory& role : memory_of_roles(job, plan))
+    floors[role.role] = floor_of(role, least_held(plan.cast.roles[role.role].program));
   return floors;
+}
+
+bool may_fit(const Job& job, const plan::StepPlan& plan) {
+  const std::vector<RoleMemory> roles = memory_of_roles(job, plan);
+  return std::all_of(roles.begin(), roles.end(), [&](const RoleMemory& role) {
+    const Program& program = plan.cast.roles[role.role].program;
+    return floor_of(role, Bytes(most_in_order(program))).may_fit() ||
+           floor_of(role, least_held(program)).may_fit();
+  });
 }
 
 MemoryFloor memory_floor(const Job& job) {

@@ -42,6 +42,10 @@ struct MemoryFloor {
 // its cluster.
 std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& plan);
 
+// Whether all of them may fit, in less time: most ledgers need not be kept to know it. Requires: as
+// above.
+bool may_fit(const Job& job, const plan::StepPlan& plan);
+
 // That of the role that is furthest over its capacity, or comes closest to it. Plans the job and
 // lowers nothing.
 MemoryFloor memory_floor(const Job& job);
