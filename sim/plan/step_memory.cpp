@@ -81,6 +81,7 @@ Dtype trained_type(const TrainingRecipe& recipe) {
 
 std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
                                   const TrainingRecipe& recipe) {
+  if (frozen.parameters + frozen.expert_parameters == 0) return {};
   const Dtype kept = weight_type(recipe);
   // Only products have weights in fp8. Source: Transformer Engine, fp8_model_init, of whose modules
   // embedding, head and norms are none or keep those weights as they are.
