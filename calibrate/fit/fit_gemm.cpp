@@ -57,7 +57,7 @@ std::vector<double> times(const cost::ComputeCost& cost, const std::vector<const
   return seconds;
 }
 
-// Four constants, or six with waves.
+// Four constants, or seven with tiles.
 cost::GemmLaw law_of(const FitGpu& gpu, models::Dtype dtype, const Constants& values) {
   cost::GemmLaw law;
   law.dtype = dtype;
@@ -65,7 +65,8 @@ cost::GemmLaw law_of(const FitGpu& gpu, models::Dtype dtype, const Constants& va
   law.compute_efficiency = values[1];
   law.memory_efficiency = values[2];
   law.exponent = values[3];
-  if (values.size() > 4) law.waves = cost::GemmWaves{gpu.multiprocessors, values[4], values[5]};
+  if (values.size() > 4)
+    law.tiles = cost::GemmTiles{gpu.multiprocessors, values[4], values[5], values[6]};
   return law;
 }
 
@@ -158,16 +159,16 @@ std::string samples_text(const LawTask& task, const LawFit& fit, const cost::Gem
       task.samples.size(), fit.split.clusters, fit.split.distance,
       fit.with(SampleFate::fitted).size(), fit.with(SampleFate::held_out).size(),
       fit.with(SampleFate::held_out_size).size());
-  if (law.waves) text += "; with waves, which were better on left-out clusters of the fitted";
+  if (law.tiles) text += "; with tiles, which were better on left-out clusters of the fitted";
   if (!law.residuals.empty())
     text += fmt::format("; the fitted ones are the table of {} residuals", law.residuals.size());
   return text;
 }
 
-// The law without or with waves, whichever is better on clusters left out of the fitted cases; the
-// held-out ones are not asked. Two constants more have to earn their place.
+// The law without or with tiles, whichever is better on clusters left out of the fitted cases; the
+// held-out ones are not asked. Three constants more have to earn their place.
 constexpr double kGain = 0.97;
-constexpr std::size_t kFewestForWaves = 40;
+constexpr std::size_t kFewestForTiles = 40;
 
 std::pair<LawFit, cost::GemmLaw> best_law(const Fitting& f, models::Dtype dtype, LawTask& task) {
   task.predict = [&f, dtype, &task](const Constants& values,
@@ -178,16 +179,17 @@ std::pair<LawFit, cost::GemmLaw> best_law(const Fitting& f, models::Dtype dtype,
   };
   const std::vector<Constant> plain = {
       start_up(4e-6), logarithmic(0.01, 1, 0.7), logarithmic(0.01, 3, 0.8), {1, 8, 1.5, false}};
-  std::vector<Constant> waves = plain;
-  waves.push_back({0, 1, 0.3, false});
-  waves.push_back(logarithmic(1e-4, 3, 0.3));
+  std::vector<Constant> tiles = plain;
+  tiles.push_back({0.3, 1, 0.9, false});
+  tiles.push_back({0.3, 1, 0.9, false});
+  tiles.push_back({0, 1000, 100, false});
   task.constants = plain;
   LawFit fit = fit_law(task);
   const std::vector<std::size_t> fitted = fit.with(SampleFate::fitted);
-  if (fitted.size() < kFewestForWaves || f.gpu.multiprocessors < 2)
+  if (fitted.size() < kFewestForTiles || f.gpu.multiprocessors < 2)
     return {fit, law_of(f.gpu, dtype, fit.values)};
   const double without = left_out_error(task, fit);
-  task.constants = waves;
+  task.constants = tiles;
   const double with = left_out_error(task, fit);
   if (with < kGain * without) fit = fit_law(task);
   return {fit, law_of(f.gpu, dtype, fit.values)};

@@ -20,6 +20,15 @@ namespace {
 // Below this the smaller demand adds less than 1e-15 of the larger at any p >= 1.
 constexpr double kNegligible = 1e-15;
 
+double eighth_power(double x) {
+  const double square = x * x;
+  return square * square * square * square;
+}
+
+double eighth_root(double x) {
+  return std::sqrt(std::sqrt(std::sqrt(x)));
+}
+
 }  // namespace
 
 Seconds p_norm(Demand demand, double p) {
@@ -31,37 +40,48 @@ Seconds p_norm(Demand demand, double p) {
   return Seconds(high * power(1 + power(low / high, p), 1 / p));
 }
 
-double wave_factor(const GemmWaves& waves, const models::Gemm& gemm) {
-  constexpr std::array<std::array<std::int64_t, 2>, 10> kTiles = {{{256, 128},
-                                                                   {128, 256},
-                                                                   {128, 128},
-                                                                   {256, 64},
-                                                                   {64, 256},
-                                                                   {128, 64},
-                                                                   {64, 128},
-                                                                   {64, 64},
-                                                                   {64, 32},
-                                                                   {32, 64}}};
-  const auto loads = [&waves](double rows, double columns) {
-    return 1 + waves.small_tile * 64 * (1 / rows + 1 / columns);
+double tile_factor(const GemmTiles& tiles, const models::Gemm& gemm) {
+  // Rows, columns, and how many grades below the largest.
+  struct Tile {
+    std::int64_t rows, columns;
+    int grade;
   };
+  constexpr std::array<Tile, 10> kTiles = {{{256, 128, 0},
+                                            {128, 256, 0},
+                                            {128, 128, 1},
+                                            {256, 64, 2},
+                                            {64, 256, 2},
+                                            {128, 64, 2},
+                                            {64, 128, 2},
+                                            {64, 64, 3},
+                                            {64, 32, 4},
+                                            {32, 64, 4}}};
+  const std::array<double, 5> reached = {
+      1, tiles.half, tiles.half * tiles.smaller, tiles.half * tiles.smaller * tiles.smaller,
+      tiles.half * tiles.smaller * tiles.smaller * tiles.smaller};
   const double work =
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
   double best = 0;
-  for (const auto& [rows, columns] : kTiles) {
-    const auto tiles = static_cast<double>(divide_up(gemm.m, rows)) *
-                       static_cast<double>(divide_up(gemm.n, columns)) *
-                       static_cast<double>(gemm.batch);
-    const double share = tiles / waves.multiprocessors;
-    const double started =
-        waves.partial * std::ceil(share) + (1 - waves.partial) * std::max(share, 1.0);
-    const double executed = started * waves.multiprocessors * static_cast<double>(rows * columns);
-    const double factor = executed / work *
-                          loads(static_cast<double>(rows), static_cast<double>(columns)) /
-                          loads(256, 128);
+  for (const auto& [rows, columns, grade] : kTiles) {
+    const double count = static_cast<double>(divide_up(gemm.m, rows)) *
+                         static_cast<double>(divide_up(gemm.n, columns)) *
+                         static_cast<double>(gemm.batch);
+    const double waves = std::ceil(count / tiles.multiprocessors);
+    const double executed = waves * tiles.multiprocessors * static_cast<double>(rows * columns);
+    const double factor = executed / (work * reached.at(static_cast<std::size_t>(grade)));
     if (best == 0 || factor < best) best = factor;
   }
-  return best;
+  return best * (1 + tiles.prologue / static_cast<double>(gemm.k));
+}
+
+double tiled_share(const GemmTiles& tiles, const models::Gemm& gemm, double efficiency) {
+  return eighth_root(eighth_power(tile_factor(tiles, gemm)) + eighth_power(1 / efficiency) - 1);
+}
+
+double efficiency_of(const GemmTiles& tiles, const models::Gemm& gemm, double share) {
+  const double measured = eighth_power(1 / share);
+  const double rest = measured + 1 - eighth_power(tile_factor(tiles, gemm));
+  return 1 / eighth_root(std::max(rest, std::min(measured, 1.0)));
 }
 
 Dtype unit_for(const MachinePeaks& peaks, Dtype dtype) {

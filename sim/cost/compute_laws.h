@@ -20,9 +20,19 @@ struct Demand {
 // Requires: demands not negative, p >= 1.
 Seconds p_norm(Demand demand, double p);
 
-// What tiles and waves make of X: at least 1, and 1 for a product of many full waves of the largest
-// tile. Of the tiles that libraries have, the best is taken. Requires: sizes positive.
-double wave_factor(const GemmWaves& waves, const models::Gemm& gemm);
+// Time at the full clock over flops / peak: at least 1, and nearly 1 for a product of many full
+// waves of the largest tile and long sums. Of the tiles that libraries have, the best is taken, and
+// m n k times it never falls as one of them rises. Requires: sizes positive.
+double tile_factor(const GemmTiles& tiles, const models::Gemm& gemm);
+
+// Time over flops / peak: 1 / efficiency for a product whose tile_factor is 1, tile_factor for one
+// far above 1 / efficiency, and between the two a norm that rises with both. Requires: efficiency
+// positive.
+double tiled_share(const GemmTiles& tiles, const models::Gemm& gemm, double efficiency);
+
+// The inverse: the efficiency at which tiled_share is 1 / share; where tiles alone take longer, the
+// larger of 1 and the share.
+double efficiency_of(const GemmTiles& tiles, const models::Gemm& gemm, double share);
 
 // Whether it is one of the floats of 16 bits.
 inline bool is_half(models::Dtype dtype) {

@@ -1,6 +1,7 @@
 // Kernel times by the laws of a profile.
 //
-//   GEMM         T = r (t0 + (X^p + Y^p)^(1/p)), X = flops / (e P), Y = bytes / (u W)
+//   GEMM         T = r (t0 + (X^p + Y^p)^(1/p)), X = flops / (e P), Y = bytes / (u W); with tiles
+//                e is that of the shape
 //   attention    T = t0 + flops / (e_fa P)
 //   convolution  r times the GEMM law with factors on e
 //   memory       T = fixed + max(bytes / (m W), numbers one by one / (rate P32))
@@ -164,15 +165,15 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   // Of the unit's own library: CUDA cores do not mind where rows begin.
   const bool unaligned = law->unaligned && chosen.same_unit;
   const double rows = unaligned ? share_of_rows(*law->unaligned, gemm) : 1;
-  const double waves = law->waves ? wave_factor(*law->waves, gemm) : 1;
+  // Tiles are of the unit, as residuals are; batches have a share of their own.
+  const bool tiled = law->tiles && chosen.same_unit && !batched;
+  const double reached = tiled ? 1 / tiled_share(*law->tiles, gemm, efficiency) : efficiency;
   const std::optional<double> scaling = time_of_scaling(*law, gemm.scaling);
   if (!scaling)
     reach.beyond(fmt::format("no time of {}-scaled products, that of tensor-scaled ones instead",
                              name(gemm.scaling)));
-  const Seconds time =
-      scaling.value_or(1) * experts *
-      law_time(*law, gemm.dtype, efficiency, waves * flops(gemm), memory_traffic(gemm), rows);
-  // Tiles, and so the residuals, are those of the unit.
+  const Seconds time = scaling.value_or(1) * experts *
+                       law_time(*law, gemm.dtype, reached, flops(gemm), memory_traffic(gemm), rows);
   const Residual residual = chosen.same_unit ? residuals_[chosen.index].at(gemm) : Residual{};
   if (residual.exact && law->dtype == gemm.dtype) return {residual.factor * time, Basis::measured};
   if (batched) reach.weaken(reach_of(profile_.batched_gemm_from));

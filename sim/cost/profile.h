@@ -41,13 +41,15 @@ struct GemmResidual {
   friend bool operator==(const GemmResidual&, const GemmResidual&) = default;
 };
 
-// The result is computed in tiles, one per multiprocessor at a time: products that do not fill the
-// last wave, and those whose tiles must be small, reach less of e. Source: docs/cost-gemm.md.
-struct GemmWaves {
+// The result is computed in tiles, one per multiprocessor at a time: at the full clock a product is
+// as fast as its waves, however little of the last is filled; how fast many waves are, power says.
+// Source: docs/cost-gemm.md.
+struct GemmTiles {
   int multiprocessors = 1;
-  double partial = 0;     // q in [0, 1]: how much of a whole wave a started one costs
-  double small_tile = 0;  // s: cost of an operand's load relative to its use, in a tile of 64 x 64
-  friend bool operator==(const GemmWaves&, const GemmWaves&) = default;
+  double half = 1;      // what tiles of 128 x 128 reach of what those of 256 x 128 do
+  double smaller = 1;   // what each smaller grade reaches of the one before
+  double prologue = 0;  // K0: what starts and ends a tile, in terms of its sums
+  friend bool operator==(const GemmTiles&, const GemmTiles&) = default;
 };
 
 // Shares of e and u that products reach whose rows begin at multiples of 2, 4 or 8 bytes only
@@ -67,7 +69,7 @@ struct GemmLaw {
   double compute_efficiency = 1;           // e
   double memory_efficiency = 1;            // u
   double exponent = 1;                     // p in [1, 8]
-  std::optional<GemmWaves> waves;          // without: X as it stands
+  std::optional<GemmTiles> tiles;          // without: X as it stands
   std::optional<GemmUnaligned> unaligned;  // without: as aligned ones
   // fp8: T with a scale for each row, block of 128 or 32 numbers over T with one for each tensor.
   std::optional<double> row_scaled, block_scaled, micro_scaled;

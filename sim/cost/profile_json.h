@@ -17,7 +17,7 @@ void visit_fields(json::Fields& f, Profile& profile);
 void visit_fields(json::Fields& f, Provenance& from);
 void visit_fields(json::Fields& f, SizeRange& range);
 void visit_fields(json::Fields& f, GemmResidual& row);
-void visit_fields(json::Fields& f, GemmWaves& waves);
+void visit_fields(json::Fields& f, GemmTiles& tiles);
 void visit_fields(json::Fields& f, GemmUnaligned& unaligned);
 void visit_fields(json::Fields& f, GemmLaw& law);
 void visit_fields(json::Fields& f, AttentionLaw& law);

@@ -139,13 +139,15 @@ void visit_fields(json::Fields& f, Provenance& from) {
     f.problem("source", "may not be empty", "say where the numbers are from");
 }
 
-void visit_fields(json::Fields& f, GemmWaves& waves) {
-  f.field("multiprocessors", waves.multiprocessors, json::required, json::between(1, 1e5),
+void visit_fields(json::Fields& f, GemmTiles& tiles) {
+  f.field("multiprocessors", tiles.multiprocessors, json::required, json::between(1, 1e5),
           "Tiles at a time.");
-  f.field("partial", waves.partial, json::required, json::between(0, 1),
-          "Share of a whole wave that a started one costs.");
-  f.field("small_tile", waves.small_tile, json::required, json::between(0, 10),
-          "Cost of loading the operands of a tile of 64 x 64, relative to their use.");
+  f.field("half", tiles.half, json::required, json::between(0.1, 1),
+          "Rate of tiles of 128 x 128 over that of 256 x 128.");
+  f.field("smaller", tiles.smaller, json::required, json::between(0.1, 1),
+          "Rate of each smaller grade over that of the one before.");
+  f.field("prologue", tiles.prologue, json::required, json::between(0, 1e4),
+          "What starts and ends a tile, in terms of its sums.");
 }
 
 void visit_fields(json::Fields& f, GemmUnaligned& unaligned) {
@@ -165,7 +167,7 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
           "u, reached share of the memory bandwidth.");
   f.field("exponent", law.exponent, json::required, json::between(1, 8),
           "p of the norm that joins the two; large: a sharp roofline.");
-  f.section("waves", law.waves, "Loss of products that do not fill the multiprocessors.");
+  f.section("tiles", law.tiles, "Loss of products that do not fill the multiprocessors.");
   f.section("unaligned", law.unaligned,
             "What products reach whose rows begin at no multiples of 16 bytes.");
   f.field("row_scaled", law.row_scaled, kResidual,

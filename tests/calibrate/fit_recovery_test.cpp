@@ -285,16 +285,17 @@ TEST_CASE("Products with unaligned rows have shares of the law, which do not tou
         about(alone.profile.gemm.front().compute_efficiency).within(0.02));
 }
 
-TEST_CASE("Waves are found where they are, and not where they are not") {
-  CHECK_FALSE(fit_lines(gemm_lines(test_gemm_law(), 0.03)).profile.gemm.front().waves.has_value());
+TEST_CASE("Tiles are found where they are, and not where they are not") {
+  CHECK_FALSE(fit_lines(gemm_lines(test_gemm_law(), 0.03)).profile.gemm.front().tiles.has_value());
   GemmLaw truth = test_gemm_law();
   truth.exponent = 3;
-  truth.waves = GemmWaves{132, 0.5, 0.4};
+  truth.tiles = GemmTiles{132, 0.8, 0.9, 200};
   const FitResult result = fit_lines(gemm_lines(truth, 0.02));
   const GemmLaw& law = result.profile.gemm.front();
-  REQUIRE(law.waves.has_value());
-  CHECK(law.waves->multiprocessors == 132);
-  CHECK(law.waves->partial == about(0.5).within(0.1));
-  CHECK(law.waves->small_tile == about(0.4).within(0.15));
+  REQUIRE(law.tiles.has_value());
+  CHECK(law.tiles->multiprocessors == 132);
+  CHECK(law.tiles->half == about(0.8).within(0.05));
+  CHECK(law.tiles->smaller == about(0.9).within(0.05));
+  CHECK(law.tiles->prologue == about(200).within(0.15));
   CHECK(law.compute_efficiency == about(0.74).within(0.03));
 }

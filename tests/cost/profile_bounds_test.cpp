@@ -44,7 +44,7 @@ json::Value document() {
     if (value.is(json::Kind::object) && value.find("start") != nullptr) value.set("from", from);
     REQUIRE(json::set(shipped, pointer, std::move(value)));
   };
-  add("/gemm/0/waves", R"({"multiprocessors": 132, "partial": 0.4, "small_tile": 0.1})");
+  add("/gemm/0/tiles", R"({"multiprocessors": 132, "half": 0.8, "smaller": 0.9, "prologue": 200})");
   add("/gemm/0/residuals", R"([{"m": 4096, "n": 4096, "k": 4096, "factor": 1.1}])");
   add("/attention/0/forward_fixed", R"("4us")");
   add("/attention/0/backward_fixed", R"("9us")");

@@ -37,7 +37,7 @@ Profile full() {
   GemmLaw gemm;
   gemm.dtype = Dtype::bf16, gemm.fixed = Seconds(5.91234e-6), gemm.exponent = 1.4;
   gemm.compute_efficiency = 0.712345, gemm.memory_efficiency = 0.812345;
-  gemm.waves = GemmWaves{132, 0.41, 0.125};
+  gemm.tiles = GemmTiles{132, 0.812345, 0.91, 214.5};
   gemm.unaligned = GemmUnaligned{0.2, 0.3, 0.4, from()};
   gemm.row_scaled = 1.16, gemm.block_scaled = 1.24, gemm.micro_scaled = 1.05;
   gemm.m = {1, 65536}, gemm.n = {8, 131072}, gemm.k = {16, 32768};

@@ -56,8 +56,8 @@ TEST_CASE("arithmetic of the measured size takes what was measured") {
   Profile profile;
   profile.gemm = {law_of(Dtype::fp16)};
   SUBCASE("of four constants") {}
-  SUBCASE("counted in waves") {
-    profile.gemm[0].waves = {58, 0.3, 0.5};
+  SUBCASE("counted in tiles") {
+    profile.gemm[0].tiles = {58, 0.8, 0.9, 200};
   }
   SUBCASE("without a fixed time, as a roofline") {
     profile.gemm[0].fixed = Seconds{};

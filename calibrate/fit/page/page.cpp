@@ -220,8 +220,8 @@ void ConstantsTable::add_kernels(const cost::Profile& profile) {
         fmt::format(
             "t0 {}, {:.3g} of the peak, {:.3g} of the bandwidth, p {:.3g}{}{}, {} residuals",
             us(l.fixed), l.compute_efficiency, l.memory_efficiency, l.exponent,
-            l.waves ? fmt::format(", waves {:.3g}, small tiles {:.3g}", l.waves->partial,
-                                  l.waves->small_tile)
+            l.tiles ? fmt::format(", tiles half {:.3g}, smaller {:.3g}, prologue {:.3g}",
+                                  l.tiles->half, l.tiles->smaller, l.tiles->prologue)
                     : "",
             l.unaligned
                 ? fmt::format(", rows of 2, 4, 8 bytes {:.3g}, {:.3g}, {:.3g}",

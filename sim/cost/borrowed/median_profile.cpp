@@ -107,15 +107,17 @@ std::vector<Group<Law>> grouped(const std::vector<Kin>& kin, std::vector<Law> Pr
 }
 
 // Tiles are of the chip; a wave is one only where every law of the group counts in waves.
-std::optional<GemmWaves> median_waves(const Group<GemmLaw>& group) {
-  std::vector<double> multiprocessors, partial, small_tile;
+std::optional<GemmTiles> median_tiles(const Group<GemmLaw>& group) {
+  std::vector<double> multiprocessors, half, smaller, prologue;
   for (const Fitted<GemmLaw>& fitted : group) {
-    if (!fitted.law.waves) return std::nullopt;
-    multiprocessors.push_back(fitted.law.waves->multiprocessors);
-    partial.push_back(fitted.law.waves->partial);
-    small_tile.push_back(fitted.law.waves->small_tile);
+    if (!fitted.law.tiles) return std::nullopt;
+    multiprocessors.push_back(fitted.law.tiles->multiprocessors);
+    half.push_back(fitted.law.tiles->half);
+    smaller.push_back(fitted.law.tiles->smaller);
+    prologue.push_back(fitted.law.tiles->prologue);
   }
-  return GemmWaves{static_cast<int>(median(multiprocessors)), median(partial), median(small_tile)};
+  return GemmTiles{static_cast<int>(median(multiprocessors)), median(half), median(smaller),
+                   median(prologue)};
 }
 
 // Kernels are of the library and the compute capability; nothing where not every law says it.
@@ -140,7 +142,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     take_median(law, group, &GemmLaw::compute_efficiency);
     take_median(law, group, &GemmLaw::memory_efficiency);
     take_median(law, group, &GemmLaw::exponent);
-    law.waves = median_waves(group);
+    law.tiles = median_tiles(group);
     law.unaligned = median_unaligned(group);
     law.from = merged(group);
     result.gemm.push_back(std::move(law));

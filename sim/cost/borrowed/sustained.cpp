@@ -21,7 +21,7 @@ models::Gemm measured_product(Dtype dtype) {
 
 // At which arithmetic alone would take what was measured, so that neither depends on the memory.
 double efficiency_at(const GemmLaw& law, double share) {
-  return share * (law.waves ? wave_factor(*law.waves, measured_product(law.dtype)) : 1);
+  return law.tiles ? efficiency_of(*law.tiles, measured_product(law.dtype), share) : share;
 }
 
 Provenance origin_of(const SustainedShare& sustained, const GemmLaw& other) {
