@@ -238,8 +238,7 @@ class Engine {
       for (const SoloRun::Lane& lane : rest.slowed->lanes()) {
         if (!lane.runs) continue;
         runs |= 1U << lane.stream;
-        resume(actor.first_stream + lane.stream, actor, lane.end,
-               lane.slowed ? &lane.clock : nullptr);
+        resume(actor.first_stream + lane.stream, actor, lane.end, lane.find_clock());
       }
       if (!rest.slowed->is_settled()) mind_rate(actor);
     }
@@ -257,11 +256,10 @@ class Engine {
   // The head of the stream has begun in a solo and goes on until `end` if nothing changes. `clock`:
   // of a kernel that was slowed down there, else null.
   void resume(std::uint32_t number, ActorState& actor, Duration end, const KernelClock* clock) {
-    const StreamState& stream = state_.streams[number];
+    StreamState& stream = state_.streams[number];
     if (stream.op->kind == OpKind::compute) {
       actor.computing_on |= 1U << stream.op->stream;
-      compute_.resume(number, clock, end);
-      return;
+      return compute_.resume(number, clock, end);
     }
     const std::uint32_t slot = join_exchange(number);
     Exchange& exchange = state_.exchanges[slot];
@@ -272,7 +270,7 @@ class Engine {
       queue_.push({end, slot, 0, Phase::finish, kEndExchange});
     }
     ++exchange.arrived;
-    state_.streams[number].next = exchange.first;
+    stream.next = exchange.first;
     exchange.first = number;
     actor.taken += state_.transfer(exchange).units_taken;
   }

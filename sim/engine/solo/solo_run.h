@@ -40,6 +40,8 @@ class SoloRun {
     bool slowed = false;  // it has a clock
     Duration begin{}, end{};
     KernelClock clock;
+
+    const KernelClock* find_clock() const { return slowed ? &clock : nullptr; }
   };
 
   // From the op `entry` of CompiledProgram::ops on, which begins at `now`.

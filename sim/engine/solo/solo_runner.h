@@ -24,11 +24,11 @@ namespace trainyard::engine {
 
 // What is left of a solo.
 struct SoloRest {
-  std::uint32_t call = 0;                        // of the solo
-  std::uint32_t streams = 0;                     // bit s: it was on stream s of the actor
-  std::uint32_t runs = 0;                        // the same: the head of stream s runs
-  std::array<Duration, Solo::kMostStreams> end;  // of these, the lowest stream first
-  std::optional<SoloRun> slowed;                 // instead, with clocks: what runs
+  std::uint32_t call = 0;                          // of the solo
+  std::uint32_t streams = 0;                       // bit s: it was on stream s of the actor
+  std::uint32_t runs = 0;                          // the same: the head of stream s runs
+  std::array<Duration, Solo::kMostStreams> end{};  // of these, the lowest stream first
+  std::optional<SoloRun> slowed;                   // instead, with clocks: what runs
 };
 
 class SoloRunner {

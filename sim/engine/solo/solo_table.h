@@ -56,7 +56,7 @@ struct SoloTable {
     std::uint32_t op = 0;  // of the solo, in the order of the program
     std::uint8_t stream = 0;
     bool ends = false;
-    bool slowed = false;     // of its begin: transfers of the solo take units from it
+    bool slowed = false;     // of its begin: it has a clock, as a transfer may take units from it
     std::uint32_t runs = 0;  // bit s: an op of stream s runs from then on
   };
 

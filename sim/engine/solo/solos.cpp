@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 namespace trainyard::engine {
 
@@ -245,14 +246,12 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
     const BlockView<kWidth> view(program, busy, block, alone);
     const SoloFinder<kWidth> finder(view, told_later);
     int in_vain = 0;
-    for (std::uint32_t first = 0; first < view.size();) {
+    for (std::uint32_t first = 0, stretch = 0; first < view.size();) {
       const std::uint32_t until = finder.extent(first);
+      if (std::exchange(stretch, until) != until) in_vain = 0;
       std::uint32_t end = finder.end_for_all(first, until);
       if (end < first + kFewest) {
-        if (end == first || ++in_vain > kMostInVain) {
-          end = std::max(until, first + 1);
-          in_vain = 0;
-        }
+        if (end == first || ++in_vain > kMostInVain) end = std::max(until, first + 1);
         first = end;
         continue;
       }
