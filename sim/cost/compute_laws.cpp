@@ -61,6 +61,9 @@ double tile_factor(const GemmTiles& tiles, const models::Gemm& gemm) {
       tiles.half * tiles.smaller * tiles.smaller * tiles.smaller};
   const double work =
       static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.batch);
+  // A part has as many terms as its beginning and end are worth, or more.
+  const auto sums = static_cast<double>(gemm.k);
+  const double most_parts = std::max(1.0, sums / std::max(tiles.prologue, 1.0));
   double best = 0;
   for (const auto& [rows, columns, grade] : kTiles) {
     const double count = static_cast<double>(divide_up(gemm.m, rows)) *
@@ -69,9 +72,14 @@ double tile_factor(const GemmTiles& tiles, const models::Gemm& gemm) {
     const double waves = std::ceil(count / tiles.multiprocessors);
     const double executed = waves * tiles.multiprocessors * static_cast<double>(rows * columns);
     const double factor = executed / (work * reached.at(static_cast<std::size_t>(grade)));
-    if (best == 0 || factor < best) best = factor;
+    // Where even the smallest tiles leave multiprocessors idle, these share the sums of a tile.
+    const bool is_smallest = grade + 1 == static_cast<int>(reached.size());
+    const double parts =
+        is_smallest ? std::clamp(tiles.multiprocessors / count, 1.0, most_parts) : 1.0;
+    const double whole = factor / parts * (1 + tiles.prologue * parts / sums);
+    if (best == 0 || whole < best) best = whole;
   }
-  return best * (1 + tiles.prologue / static_cast<double>(gemm.k));
+  return best;
 }
 
 double tiled_share(const GemmTiles& tiles, const models::Gemm& gemm, double efficiency) {

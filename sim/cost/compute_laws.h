@@ -22,12 +22,13 @@ Seconds p_norm(Demand demand, double p);
 
 // Time at the full clock over flops / peak: at least 1, and nearly 1 for a product of many full
 // waves of the largest tile and long sums. Of the tiles that libraries have, the best is taken, and
-// m n k times it never falls as one of them rises. Requires: sizes positive.
+// m n k times it never falls as one of them rises. A result too small for the smallest tiles to
+// occupy all multiprocessors has its sums divided among them. Requires: sizes positive.
 double tile_factor(const GemmTiles& tiles, const models::Gemm& gemm);
 
 // Time over flops / peak: 1 / efficiency for a product whose tile_factor is 1, tile_factor for one
 // far above 1 / efficiency, and between the two a norm that rises with both. Requires: efficiency
-// positive.
+// positive, and at most 1 for that to hold.
 double tiled_share(const GemmTiles& tiles, const models::Gemm& gemm, double efficiency);
 
 // The inverse: the efficiency at which tiled_share is 1 / share; where tiles alone take longer, the

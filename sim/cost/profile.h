@@ -283,6 +283,10 @@ double share_at_power(const Profile& profile, Watts busy, double peaks);
 // and, where either side's link is 0, those inside one. Requires: kin.
 Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link);
 
+// Leaves out tiles of another number of multiprocessors: they are of another chip, and e alone, of
+// large products, is what it may lend.
+void keep_tiles_of(Profile& profile, int multiprocessors);
+
 // The law that prices the kernel: its own (for `usual`, that of the first law), else that of any,
 // else that of a neighbour among those that keep no scores; of the same type or the other 16-bit
 // one, of the nearest head size and masking. Null: there is none.

@@ -72,6 +72,22 @@ TEST_CASE("smaller tiles are taken where they are quicker, and short sums pay fo
   CHECK(near(seconds(arithmetic(1, {64, 0.1, 0.1, 256}), product(1024, 2048, 512)), full * 1.5));
 }
 
+TEST_CASE("a result too small for the smallest tiles has its sums divided") {
+  // One tile of 64 x 32, at a sixteenth of the largest one's rate: 64 multiprocessors share 4096
+  // terms, 64 for each, whose beginnings and ends take as long again.
+  CHECK(near(tile_factor({64, 0.5, 0.5, 64}, product(64, 32, 4096)), 16 * 2));
+  // Of 1024 terms no more than 16 parts are worth it.
+  CHECK(near(tile_factor({64, 0.5, 0.5, 64}, product(64, 32, 1024)), 16 * 4 * 2));
+}
+
+TEST_CASE("tiles of another chip are not lent") {
+  Profile lent = arithmetic(1, kLarge);
+  keep_tiles_of(lent, kLarge.multiprocessors);
+  CHECK(lent.gemm.front().tiles.has_value());
+  keep_tiles_of(lent, kLarge.multiprocessors / 2);
+  CHECK_FALSE(lent.gemm.front().tiles.has_value());
+}
+
 TEST_CASE("other units and batches have no tiles") {
   Profile tiled = profile();
   tiled.gemm.front().tiles = GemmTiles{64, 0.8, 0.9, 200};

@@ -106,7 +106,7 @@ std::vector<Group<Law>> grouped(const std::vector<Kin>& kin, std::vector<Law> Pr
   return groups;
 }
 
-// Tiles are of the chip; a wave is one only where every law of the group counts in waves.
+// Nothing where not every law of the group counts in tiles.
 std::optional<GemmTiles> median_tiles(const Group<GemmLaw>& group) {
   std::vector<double> multiprocessors, half, smaller, prologue;
   for (const Fitted<GemmLaw>& fitted : group) {
@@ -299,6 +299,11 @@ double share_at_power(const Profile& profile, Watts busy, double peaks) {
   if (!profile.settled_power || busy.count() <= 0) return 1;
   const double power = busy.count() / profile.settled_power->count();
   return power < 1 ? std::min(1.0, clock_under(power) * peaks) : 1;
+}
+
+void keep_tiles_of(Profile& profile, int multiprocessors) {
+  for (GemmLaw& law : profile.gemm)
+    if (law.tiles && law.tiles->multiprocessors != multiprocessors) law.tiles.reset();
 }
 
 Profile median_profile(const std::vector<Kin>& kin, BytesPerSecond link) {
