@@ -26,7 +26,7 @@ int parts(const PipelineShape& shape) {
 }
 
 int part(const PipelineShape& shape, const Slot& slot) {
-  return slot.direction * shape.chunks + slot.chunk;
+  return part(shape.chunks, slot);
 }
 
 int part(const PipelineShape& shape, const Seat& seat) {

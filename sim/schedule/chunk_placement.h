@@ -24,6 +24,10 @@ int directions(const PipelineShape& shape);
 int virtual_stages(const PipelineShape& shape);
 // Parts that one stage holds, and the number of a slot's among them.
 int parts(const PipelineShape& shape);
+// `chunks`: of the shape.
+inline int part(int chunks, const Slot& slot) {
+  return slot.direction * chunks + slot.chunk;
+}
 int part(const PipelineShape& shape, const Slot& slot);
 int part(const PipelineShape& shape, const Seat& seat);
 

@@ -22,7 +22,7 @@ class Times {
   }
   // The number of a slot's part, of all stages.
   std::size_t part_of(int stage, const Slot& slot) const {
-    return static_cast<std::size_t>(stage * parts_ + slot.direction * chunks_ + slot.chunk);
+    return static_cast<std::size_t>(stage * parts_ + part(chunks_, slot));
   }
   const PassTimes& of(int stage, const Slot& slot) const { return times_[part_of(stage, slot)]; }
   Duration pass(int stage, const Slot& slot) const {

@@ -28,7 +28,7 @@ struct OrderRun {
 OrderRun run_orders(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                     std::span<const PassTimes> times);
 
-// OrderRun::makespan() alone, in half of the time. Requires: as above, and a stage.
+// OrderRun::makespan() alone. Requires: as above, and a stage.
 Duration makespan(const PipelineShape& shape, std::span<const std::vector<Slot>> stages,
                   std::span<const PassTimes> times);
 
