@@ -189,7 +189,8 @@ void Judge::simulate(Trial& trial) const {
     trial.why = "never ends";
     return;
   }
-  TrialResult result{report.simulated_step, report.memory.peak, report.mfu, report.breakdown};
+  TrialResult result{report.simulated_step, report.memory.peak - report.memory.late, report.mfu,
+                     report.breakdown};
   const auto limit = limit_of(spec_, report.memory.capacity);
   if (!report.fits || (limit && result.memory > *limit)) {
     trial.verdict = Verdict::does_not_fit;

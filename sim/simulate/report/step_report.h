@@ -61,6 +61,7 @@ struct MemoryReport {
   bool fits = true;
   Bytes peak, capacity;       // of the device
   Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
+  Bytes late;  // of both: comes back to the allocator late, and has no say in what fits
   int peak_rank = 0;
   Duration peak_at{};
   std::array<Bytes, plan::kMemoryKinds> by_category{};  // at the peak; sums to it
@@ -137,7 +138,7 @@ struct StepReport {
   std::int64_t trained = 0;     // of these
   std::int64_t global_batch = 0, sequence_length = 0;
   std::int64_t document_length = 0;  // beyond which no token attends; 0: a sequence is one
-  bool is_language = true;  // tokens mean something
+  bool is_language = true;           // tokens mean something
 
   bool fits = true;
   std::optional<std::string> deadlock;  // text; then no time is known
