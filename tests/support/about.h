@@ -27,7 +27,8 @@ class About {
 
   // NaN is about nothing.
   bool has(double found) const {
-    return found == value_ || std::abs(found - value_) <= share_ * std::abs(value_) + much_;
+    if (found == value_) return true;
+    return std::isfinite(value_) && std::abs(found - value_) <= share_ * std::abs(value_) + much_;
   }
 
   friend bool operator==(double found, const About& about) { return about.has(found); }
