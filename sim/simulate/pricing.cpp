@@ -79,7 +79,8 @@ Pricing by_kin(const topologies::ServerSpec& server, const std::string& configs)
   const bool has_switch = server.intra == topologies::IntraKind::nvswitch;
   Pricing result;
   result.profile = median_profile(kin, has_switch ? server.intra_bandwidth : BytesPerSecond(0));
-  keep_tiles_of(*result.profile, server.gpu.multiprocessors);
+  // Where it is not said how many it has, those of its kin stand in, as below.
+  if (server.gpu.multiprocessors > 1) keep_tiles_of(*result.profile, server.gpu.multiprocessors);
   result.uncalibrated = result.profile->name;
   const std::vector<cost::SustainedShare> shares = shares_nearby(server.gpu, configs);
   take_sustained(*result.profile, peaks(server.gpu), shares);
