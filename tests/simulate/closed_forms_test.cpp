@@ -2,6 +2,8 @@
 // server at once, and rings on an NVLink mesh.
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/gpt_job.h"
 #include "tests/support/about.h"
@@ -10,6 +12,14 @@
 using namespace trainyard;
 
 namespace {
+
+// Seconds of the exchange, beside nothing.
+double exposed(Job job, recipe::Fidelity fidelity) {
+  job.plan.data_parallel.overlap_backward = false;
+  job.fidelity = fidelity;
+  const StepReport report = summarize(job, *simulate_step(job));
+  return Seconds(report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)]).count();
+}
 
 // Two replicas of four tensor-parallel ranks: four pairs cross. Of eight replicas one ring does.
 double exchanged(int tensor, recipe::Fidelity fidelity, BytesPerSecond sockets) {
@@ -21,11 +31,7 @@ double exchanged(int tensor, recipe::Fidelity fidelity, BytesPerSecond sockets) 
   job.cluster.server.gpu = gpu;
   job.cluster.server.intra_latency = Duration(0);
   job.cluster.server.socket_bandwidth = sockets;
-  job.plan.data_parallel.overlap_backward = false;
-  job.fidelity = fidelity;
-  const StepReport report = summarize(job, *simulate_step(job));
-  const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
-  return static_cast<double>(time.count()) * 1e-12;
+  return exposed(std::move(job), fidelity);
 }
 
 }  // namespace
@@ -53,11 +59,7 @@ double exchanged_on_meshes(int servers, recipe::Fidelity fidelity, BytesPerSecon
   job.cluster = test::cluster_of(servers, test::dgx1v(), topologies::SingleSwitch{});
   job.cluster.server.gpu = gpu;
   job.cluster.server.nic_bandwidth = nic;
-  job.plan.data_parallel.overlap_backward = false;
-  job.fidelity = fidelity;
-  const StepReport report = summarize(job, *simulate_step(job));
-  const Duration time = report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_dp)];
-  return static_cast<double>(time.count()) * 1e-12;
+  return exposed(std::move(job), fidelity);
 }
 
 }  // namespace
