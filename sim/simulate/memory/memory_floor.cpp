@@ -194,15 +194,6 @@ class Ledger {
   std::vector<std::vector<Moved>> moved_;  // by lane
 };
 
-}  // namespace
-
-Bytes least_held(const Program& program) {
-  if (streams_that_move(program) == 0) return Bytes(most_in_order(program));
-  return Bytes(Ledger(program).most());
-}
-
-namespace {
-
 // Of the first player of each role that has one.
 struct RoleMemory {
   std::size_t role = 0;
@@ -245,6 +236,11 @@ MemoryFloor floor_of(const RoleMemory& role, Bytes held) {
 }
 
 }  // namespace
+
+Bytes least_held(const Program& program) {
+  if (streams_that_move(program) == 0) return Bytes(most_in_order(program));
+  return Bytes(Ledger(program).most());
+}
 
 std::vector<MemoryFloor> memory_floors(const Job& job, const plan::StepPlan& plan) {
   std::vector<MemoryFloor> floors(plan.cast.roles.size());
