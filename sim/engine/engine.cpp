@@ -69,7 +69,7 @@ class Engine {
     for (std::uint32_t s = 0; s < state_.streams.size(); ++s)
       look_at_head(s);
     for (;;) {
-      if (queue_.instant_is_over()) {
+      if (queue_.instant_is_over() && !reshare_due_) {
         const bool has_flows = network_.next_end() != FlowNetwork::kNever;
         if (!has_flows && queue_.empty()) return conclude();
         if (periods_.is_due()) periods_.look(last_, happened_);
@@ -85,9 +85,14 @@ class Engine {
         for (const std::uint32_t owner : network_.finish()) {
           if (!count_event()) return give_up();
           ++happened_;
-          request_reshare();
+          reshare_due_ = true;
           if (--state_.exchanges[owner].flows_left == 0) end_exchange(owner);
         }
+        continue;
+      }
+      if (queue_.instant_is_over()) {
+        if (!count_event()) return give_up();
+        reshare();
         continue;
       }
       fetch_ahead(queue_.upcoming(), state_);
@@ -118,7 +123,6 @@ class Engine {
         if (ActorState* actor = solos_.over(event)) leave_solo(*actor);
         break;
       case kJoinNetwork: join_network(event.subject); break;
-      case kReshare: reshare(); break;
     }
   }
 
@@ -354,7 +358,7 @@ class Engine {
         if (group.layouts.empty() || group.layouts[p] == transfer.layout)
           join(group.paths[p], group.loads.empty() ? kFullLoad : group.loads[p]);
     }
-    request_reshare();
+    reshare_due_ = true;
   }
 
   void end_exchange(std::uint32_t slot) {
@@ -414,17 +418,10 @@ class Engine {
     if (actor.rate_changed || actor.computing_on == 0) return;
     actor.rate_changed = true;
     rate_changed_.push_back(static_cast<std::uint32_t>(&actor - state_.actors.data()));
-    request_reshare();
+    reshare_due_ = true;
   }
 
   // Once per instant, when all has ended and begun: new rates for flows and kernels.
-
-  void request_reshare() {
-    if (reshare_due_) return;
-    reshare_due_ = true;
-    queue_.push_now(Phase::reshare, kReshare, 0);
-  }
-
   void reshare() {
     reshare_due_ = false;
     for (std::uint32_t actor : rate_changed_) {

@@ -27,9 +27,8 @@
 
 namespace trainyard::engine {
 
-// What happens first among events of one instant. All that ends ends and all that can begin begins
-// before bandwidth is divided, so the network is solved once per instant.
-enum class Phase : std::uint8_t { finish, start, reshare };
+// What happens first among events of one instant.
+enum class Phase : std::uint8_t { finish, start };
 
 // A plain record: it can be printed, compared and replayed.
 struct Event {
@@ -62,7 +61,7 @@ class EventQueue {
     TRAINYARD_CHECK(size_ > 0, "pop from an empty queue");
     --size_;
     for (;;) {
-      for (const Phase phase : {Phase::finish, Phase::start, Phase::reshare}) {
+      for (const Phase phase : {Phase::finish, Phase::start}) {
         Fifo& events = present(phase);
         if (events.is_empty()) continue;
         const Item& item = events.pop();
@@ -239,7 +238,7 @@ class EventQueue {
     free_lists_.push_back(ahead.list);
   }
 
-  std::array<Fifo, 3> present_;
+  std::array<Fifo, 2> present_;
   std::array<std::vector<Ahead>, 64> buckets_;
   std::uint64_t occupied_ = 0;
   std::size_t size_ = 0;

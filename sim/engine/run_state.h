@@ -28,7 +28,6 @@ enum EventKind : std::uint8_t {
   kEndSolo,      // finish: stream that stands for it, version
   kBegin,        // start: stream
   kJoinNetwork,  // start: exchange, its latency is over
-  kReshare,      // reshare
 };
 
 enum class HeadState : std::uint8_t {

@@ -213,8 +213,7 @@ void PeriodSkipper::walk_events(StateWalk& walk) {
       case kJoinNetwork: see_exchange(walk, event.subject); break;
       case kBegin:
       case kEndReceive:
-      case kEndHear:
-      case kReshare: walk.same(event.subject); break;
+      case kEndHear: walk.same(event.subject); break;
     }
   }
 }
