@@ -189,12 +189,10 @@ class SoloRun {
     for (std::uint32_t l = 0; l < count_; ++l) {
       Lane& lane = lanes_[l];
       if (!lane.runs || kind_.program->ops[lane.at].kind != OpKind::compute) continue;
+      if ((lane.slowed ? lane.clock.taken() : 0) == taken()) continue;
       const KernelSequence sequence = kernels(lane);
-      if (!lane.slowed) {
-        lane.slowed = true;
-        lane.clock = KernelClock(sequence, lane.begin, 0);
-      }
-      if (lane.clock.taken() == taken()) continue;
+      if (!lane.slowed) lane.clock = KernelClock(sequence, lane.begin, 0);
+      lane.slowed = true;
       lane.clock.advance(sequence, now_, kIgnore);
       lane.clock.set_taken(taken());
       lane.end = KernelClock(lane.clock).finish(sequence, kIgnore);
