@@ -52,6 +52,8 @@ struct alignas(64) StreamState {
   std::uint32_t waiters = 0;
   std::uint32_t wakes_at = kNone;  // the number of ended ops that the first of them waits for
   HeadState state = HeadState::blocked;
+  bool is_late = false;          // a compute op: slowed down since the event of its end was made
+  std::uint32_t end_beside = 0;  // units taken then
 };
 
 // What every op asks for comes first, in one cache line.

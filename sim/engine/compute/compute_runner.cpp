@@ -15,8 +15,11 @@ std::int64_t ComputeRunner::taken(std::uint32_t actor) const {
   return std::min<std::int64_t>(units - 1, state_.actors[actor].taken);
 }
 
-void ComputeRunner::push_end(std::uint32_t number, Duration end) {
-  queue_.push({end, number, ++state_.streams[number].version, Phase::finish, kind_});
+void ComputeRunner::push_end(std::uint32_t number, Duration end, std::int64_t taken) {
+  StreamState& stream = state_.streams[number];
+  stream.is_late = false;
+  stream.end_beside = static_cast<std::uint32_t>(taken);
+  queue_.push({end, number, ++stream.version, Phase::finish, kind_});
 }
 
 void ComputeRunner::begin(std::uint32_t number, StreamState& stream, const ActorState& owner,
@@ -24,13 +27,14 @@ void ComputeRunner::begin(std::uint32_t number, StreamState& stream, const Actor
   if (owner.taken == 0) {
     const WorkTime& time = owner.work[op.subject];
     const Duration launches = op.drained ? stream.begin : state_.host_times_of(owner, stream).from;
-    push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)));
+    push_end(number, std::max(later(stream.begin, time.total), later(launches, time.host)), 0);
     return;
   }
   const KernelSequence kernels = state_.kernels(stream);
   stream.slot = new_clock();
   clocks_[stream.slot] = KernelClock(kernels, stream.begin, taken(stream.actor));
-  push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore));
+  push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore),
+           taken(stream.actor));
 }
 
 void ComputeRunner::resume(std::uint32_t number, const KernelClock* clock, Duration end) {
@@ -38,7 +42,7 @@ void ComputeRunner::resume(std::uint32_t number, const KernelClock* clock, Durat
     const std::uint32_t slot = state_.streams[number].slot = new_clock();
     clocks_[slot] = *clock;
   }
-  push_end(number, end);
+  push_end(number, end, clock != nullptr ? clock->taken() : 0);
 }
 
 void ComputeRunner::change_rate(std::uint32_t actor) {
@@ -62,13 +66,23 @@ void ComputeRunner::change_rate(std::uint32_t actor) {
       clock.advance(kernels, queue_.now(), kIgnore);
     }
     clock.set_taken(now_taken);
-    push_end(s, KernelClock(clock).finish(kernels, kIgnore));
+    stream.is_late = true;
+    if (now_taken < stream.end_beside)
+      push_end(s, KernelClock(clock).finish(kernels, kIgnore), now_taken);
   }
 }
 
 bool ComputeRunner::finish(std::uint32_t number, std::uint32_t version) {
   const StreamState& stream = state_.streams[number];
   if (stream.version != version) return false;
+  if (stream.is_late) {
+    const KernelClock& clock = clocks_[stream.slot];
+    const Duration end = KernelClock(clock).finish(state_.kernels(stream), kIgnore);
+    if (end > queue_.now()) {
+      push_end(number, end, clock.taken());
+      return false;
+    }
+  }
   if (recorder_.wants_kernels(stream)) {
     const KernelSequence kernels = state_.kernels(stream);
     KernelClock clock =

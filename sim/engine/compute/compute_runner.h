@@ -24,8 +24,8 @@ class ComputeRunner {
   void resume(std::uint32_t number, const KernelClock* clock, Duration end);
   // What transfers hold of the actor may have changed at this instant.
   void change_rate(std::uint32_t actor);
-  // False if the event is stale. Otherwise the op has ended, its kernels are recorded and its clock
-  // is free.
+  // False if the event is stale, or comes again, as the op was slowed down. Otherwise the op has
+  // ended, its kernels are recorded and its clock is free.
   bool finish(std::uint32_t number, std::uint32_t version);
   // The clock of a running op, StreamState::slot.
   void walk(StateWalk& walk, std::uint32_t clock) { clocks_[clock].walk(walk); }
@@ -33,7 +33,8 @@ class ComputeRunner {
  private:
   // Units that kernels are without; one is always left, so that no kernel stops altogether.
   std::int64_t taken(std::uint32_t actor) const;
-  void push_end(std::uint32_t number, Duration end);
+  // The event of an end that is so if as many units stay taken, and no earlier if more are.
+  void push_end(std::uint32_t number, Duration end, std::int64_t taken);
   std::uint32_t new_clock();
 
   RunState& state_;

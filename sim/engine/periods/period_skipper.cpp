@@ -146,6 +146,8 @@ void PeriodSkipper::walk_head(StateWalk& walk, StreamState& stream, bool in_solo
       walk.same(kernels.count > 0 && kernels.issued(kernels.count - 1) > stream.begin ? 1 : 0);
       walk.same(stream.slot == kNone ? 0 : 1);
       if (stream.slot != kNone) compute_.walk(walk, stream.slot);
+      walk.same(stream.is_late ? 1 : 0);
+      walk.same(stream.end_beside);
     }
     walk.moment(stream.begin);
   }
