@@ -5,13 +5,16 @@ of the shipped scenarios.
 usage: whole_process.py PROGRAM [SCENARIO...]
 """
 
+import collections
 import glob
+import json
 import os
 import resource
 import sys
 import tempfile
 import time
 
+import calculon_spaces
 import large_scenarios
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -87,6 +90,50 @@ def print_reports(program, scenarios):
             print(f"{name:<32} {' '.join(columns)}")
 
 
+def count_verdicts(log):
+    """How many configurations of a search came to which verdict; those that only a run showed not to fit were
+    simulated, too."""
+    verdicts = collections.Counter()
+    with open(log, encoding="utf-8") as file:
+        for line in file:
+            configuration = json.loads(line)
+            verdict = configuration.get("verdict")
+            if verdict == "does_not_fit" and not configuration["why"].startswith("needs at least"):
+                verdict = "simulated"
+            verdicts[verdict] += 1
+    del verdicts[None]
+    return verdicts
+
+
+def print_searches(program):
+    """Rates of searches of Calculon's spaces on one thread, by processor time: as they are, exhaustive, and less what
+    the same take where nothing fits; and times of comparisons."""
+    names = ("valid", "valid/s", "simulated", "sim/s all", "sim/s alone")
+    print(f"\n{'search, one thread':<32} " + " ".join(f"{name:>11}" for name in names))
+    with tempfile.TemporaryDirectory() as folder:
+        for space in calculon_spaces.SPACES:
+            verdicts, default, whole, reading = collections.Counter(), 0, 0, 0
+            for name, file in calculon_spaces.searches(space):
+                path = calculon_spaces.write(folder, name, file)
+                words = [program, "search", path, "-j", "1", "--json"]
+                log = os.path.join(folder, f"{name}.jsonl")
+                measure([*words, "--exhaustive", "--log", log])
+                verdicts += count_verdicts(log)
+                default += cpu_and_wall(words)[0]
+                whole += cpu_and_wall([*words, "--exhaustive"])[0]
+                words[2] = calculon_spaces.write(folder, f"{name}-fits-nothing", calculon_spaces.fitting_nothing(file))
+                reading += cpu_and_wall(words)[0]
+            simulated = verdicts["simulated"]
+            valid = simulated + verdicts["does_not_fit"]
+            alone = simulated / (whole - reading) if simulated else 0
+            print(f"{space[0]:<32} {valid:>11} {valid / default:>11.0f} {simulated:>11} {simulated / whole:>11.0f} "
+                  f"{alone:>11.0f}", flush=True)
+        print(f"\n{'100 variants, with ways to fit':<32} {'command':<8} {'median s':>9} {'least s':>9} {'MiB':>7}")
+        for space in calculon_spaces.SPACES:
+            path = calculon_spaces.write(folder, f"{space[0]}-100", calculon_spaces.variants(space, 100))
+            print_times(space[0], "compare", [program, "compare", path])
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     os.environ.setdefault("TRAINYARD_CONFIGS", os.path.join(ROOT, "configs"))
@@ -103,6 +150,8 @@ def main():
         path = os.path.join(ROOT, "configs/scenarios", f"{name}.json")
         print_times(f"  {key.split('.')[-1]} {value}", "run", [program, "run", path, "--set", f"{key}={value}"])
     print_reports(program, ("four-strategies", "gpt3-175b-1024xa100"))
+    print_searches(program)
 
 
-main()
+if __name__ == "__main__":
+    main()
