@@ -43,6 +43,11 @@ std::vector<Diagnostic> in_file(std::vector<Diagnostic> list, const RecordSet& s
   return list;
 }
 
+Prediction::Memory sums(Bytes allocated, Bytes reserved, Bytes device) {
+  return {static_cast<double>(allocated.count()), static_cast<double>(reserved.count()),
+          static_cast<double>(device.count())};
+}
+
 Prediction predict(const Value& document, const Record& record, const std::string& root) {
   const scenario::Scenario scenario = scenario::scenario_of(document, {.root = root});
   simulate::SimulateOptions options;
@@ -54,9 +59,11 @@ Prediction predict(const Value& document, const Record& record, const std::strin
   Prediction out;
   out.seconds = Seconds(report.simulated_step).count();
   out.fits = report.fits;
-  out.allocated = static_cast<double>(report.memory.allocated.count());
-  out.reserved = static_cast<double>(report.memory.reserved.count());
-  out.device = static_cast<double>(report.memory.peak.count());
+  const simulate::MemoryReport& fullest = report.memory;
+  out.fullest = sums(fullest.allocated, fullest.reserved, fullest.peak);
+  out.rank_0 = out.fullest;
+  for (const simulate::StepReport::RankBreakdown& rank : report.ranks)
+    if (rank.rank == 0) out.rank_0 = sums(rank.allocated, rank.reserved, rank.memory);
   return out;
 }
 
@@ -89,13 +96,14 @@ SetScore score_of(const std::vector<const PredictedSet*>& sets) {
 
 }  // namespace
 
-double Prediction::memory(MemorySum sum) const {
-  switch (sum) {
-    case MemorySum::allocated: return allocated;
-    case MemorySum::reserved: return reserved;
-    case MemorySum::device: return device;
+double Prediction::memory(const MeasuredMemory& measured) const {
+  const Memory& of = measured.of_rank_0 ? rank_0 : fullest;
+  switch (measured.sum) {
+    case MemorySum::allocated: return of.allocated;
+    case MemorySum::reserved: return of.reserved;
+    case MemorySum::device: return of.device;
   }
-  return device;
+  return of.device;
 }
 
 Prediction predict(const RecordSet& set, const Record& record, const std::string& root) {
@@ -123,7 +131,7 @@ std::optional<Pair> PredictedRecord::seconds() const {
 
 std::optional<Pair> PredictedRecord::memory() const {
   if (!record.memory) return std::nullopt;
-  return Pair{prediction.memory(record.memory->sum), record.memory->bytes};
+  return Pair{prediction.memory(*record.memory), record.memory->bytes};
 }
 
 SetScore score_of(const PredictedSet& set) {

@@ -14,9 +14,12 @@ namespace trainyard::validation {
 struct Prediction {
   double seconds = 0;  // of a step; of one that does not fit, what it would take with enough memory
   bool fits = true;
-  double allocated = 0, reserved = 0, device = 0;  // bytes at the peak of the fullest device
+  struct Memory {
+    double allocated = 0, reserved = 0, device = 0;  // bytes at the peak
+  };
+  Memory fullest, rank_0;
 
-  double memory(MemorySum sum) const;
+  double memory(const MeasuredMemory& measured) const;
 };
 
 // Of the record's scenarios, the fastest that fits. `root` as of LoadOptions. Throws ScenarioError,

@@ -199,8 +199,13 @@ class RecordReader {
     const auto memory = std::find_if(kMemories.begin(), kMemories.end(),
                                      [&](const MemoryMetric& known) { return known.name == name; });
     if (memory == kMemories.end() || record_.memory) return;
+    const Value* rank = metric.find("rank");
+    if (rank != nullptr && find_number(*rank) != 0.0)
+      wrong(*rank, below + "/rank",
+            fmt::format("only rank 0 can be named, got {}", json::quoted(*rank)),
+            "leave it out where the fullest GPU was measured");
     if (const std::optional<double> bytes = amount(metric, below, kSizes))
-      record_.memory = MeasuredMemory{memory->sum, *bytes};
+      record_.memory = MeasuredMemory{memory->sum, *bytes, rank != nullptr};
   }
 
   std::optional<double> amount(const Value& metric, const std::string& below,

@@ -18,6 +18,7 @@ enum class MemorySum : std::uint8_t { allocated, reserved, device };
 struct MeasuredMemory {
   MemorySum sum = MemorySum::reserved;
   double bytes = 0;
+  bool of_rank_0 = false;  // else of the fullest device
 };
 
 // A part of a scenario: it is merged into what the records of the file have in common.

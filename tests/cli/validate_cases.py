@@ -92,6 +92,27 @@ def validates_memory(folder):
 
 
 @case
+def validates_memory_of_rank_0(folder):
+    """validate: a memory that rank 0 printed is compared with that of rank 0, not of the fullest GPU"""
+    pipeline = {"parallelism": {"pp": 4, "pipeline": {"schedule": "1f1b"}}}
+    out, _ = expect(0, "run", SMALL, "--json", "-q", "--variant", "pipeline")
+    step = json.loads(out)
+    first = {rank["rank"]: rank["peak_bytes"] for rank in step["ranks"]}[0]
+    require(first < 0.9 * step["memory"]["peak_bytes"], step["memory"])
+
+    def of_rank(rank):
+        return {"name": "device_memory", "value": first, "unit": "B", **rank}
+
+    rows = [{"id": "fullest", "scenario": pipeline, "metrics": [of_rank({})]},
+            {"id": "first", "scenario": pipeline, "metrics": [of_rank({"rank": 0})]},
+            {"id": "second", "scenario": pipeline, "metrics": [of_rank({"rank": 1})]}]
+    result, err = validate(folder, rows, code=3)
+    fullest, only = (row["error_bytes"] for row in result["records"])
+    require(only == 0 < fullest, result["records"])
+    require("/records/2/metrics/0/rank: only rank 0 can be named, got 1; leave it out" in err, err)
+
+
+@case
 def validates_variants(folder):
     """validate: of variants with one label, and of a list of scenarios, the fastest that fits counts"""
     with open(SMALL, encoding="utf-8") as file:

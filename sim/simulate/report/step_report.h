@@ -158,6 +158,7 @@ struct StepReport {
     int rank = 0, count = 1, stage = 0;  // representative, ranks it stands for
     Breakdown breakdown{};               // sums to simulated_step: idle after its end is bubble
     Bytes memory{};                      // the most that its device holds
+    Bytes allocated{}, reserved{};       // of that, as MemoryReport
   };
   std::vector<RankBreakdown> ranks;
   std::vector<GpuShare> gpu_shares;  // by name; empty: all do alike

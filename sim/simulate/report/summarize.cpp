@@ -111,9 +111,11 @@ void break_down(const Step& step, StepReport& report) {
     const RankClass& rank_class = lowered.classes[c];
     if (!role_of(step, rank_class).on_gpu()) continue;
     const Breakdown& parts = step.breakdowns[c];
-    const Bytes memory = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
-    report.ranks.push_back(
-        {rank_class.representative, rank_class.ranks, rank_class.stage, parts, memory});
+    const DeviceMemory& device = step.devices[c];
+    const Bytes held = trace.peaks[rank_class.actor].peak;
+    report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts,
+                            device.on_device(held), device.allocated(held),
+                            device.reserved(held)});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
     idle += rank_class.ranks * Seconds(window.step() - busy).count();

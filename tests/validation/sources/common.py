@@ -17,12 +17,17 @@ class NotMine(Exception):
 
 
 def record(name, scenario, seconds=None, memory=None, group=None, fits=True):
-    """memory: (GiB, "allocated" | "reserved" | "device"); scenario: one, or a list of which the fastest counts."""
+    """
+    memory: (GiB, "allocated" | "reserved" | "device"), with 0 behind them if it is that of rank 0; scenario: one, or a
+    list of which the fastest counts.
+    """
     metrics = []
     if seconds is not None:
         metrics.append({"name": "step_time", "value": seconds, "unit": "s"})
     if memory is not None:
         metrics.append({"name": f"{memory[1]}_memory", "value": memory[0], "unit": "GiB"})
+        if len(memory) > 2:
+            metrics[-1]["rank"] = memory[2]
     result = {"id": name, "scenario": scenario, "metrics": metrics}
     if group is not None:
         result["group"] = group

@@ -2,7 +2,8 @@
 
 Eager PyTorch, fp32 gradients and master weights, sequence parallelism with tensor parallelism, 1F1B with blocking
 sends, stages cut by parameters as nanotron does. What the table leaves out is that of its other rows of the size. The
-printed peak is of reserved memory. nanotron's time per launch was fitted on hf-0474, hf-0479 and hf-0480. Layouts of
+printed peak is of reserved memory of rank 0, which writes the table (huggingface/nanotron, src/nanotron/helpers.py:
+log_throughput and write_to_csv). nanotron's time per launch was fitted on hf-0474, hf-0479 and hf-0480. Layouts of
 one network, batch and number of GPUs are alternatives.
 
 The network is as the jobs themselves measured it, as the cluster was not always well. In half of them an all-reduce, an
@@ -95,4 +96,4 @@ def convert(row):
         scenario["training"]["collective_call"] = {"per_rank": "0.29ms"}
     reserved = float(row["mem_reserved_GB"]) if ran and row["mem_reserved_GB"] else None
     return record(row["id"], scenario, float(row["iteration_time_s"]) if ran else None,
-                  (reserved, "reserved") if reserved else None, f"{size}B on {gpus} GPUs, batch {row['gbs']}", ran)
+                  (reserved, "reserved", 0) if reserved else None, f"{size}B on {gpus} GPUs, batch {row['gbs']}", ran)
