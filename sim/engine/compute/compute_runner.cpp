@@ -33,8 +33,7 @@ void ComputeRunner::begin(std::uint32_t number, StreamState& stream, const Actor
   const KernelSequence kernels = state_.kernels(stream);
   stream.slot = new_clock();
   clocks_[stream.slot] = KernelClock(kernels, stream.begin, taken(stream.actor));
-  push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore),
-           taken(stream.actor));
+  push_end(number, KernelClock(clocks_[stream.slot]).finish(kernels, kIgnore), taken(stream.actor));
 }
 
 void ComputeRunner::resume(std::uint32_t number, const KernelClock* clock, Duration end) {

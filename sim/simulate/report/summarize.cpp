@@ -114,8 +114,7 @@ void break_down(const Step& step, StepReport& report) {
     const DeviceMemory& device = step.devices[c];
     const Bytes held = trace.peaks[rank_class.actor].peak;
     report.ranks.push_back({rank_class.representative, rank_class.ranks, rank_class.stage, parts,
-                            device.on_device(held), device.allocated(held),
-                            device.reserved(held)});
+                            device.on_device(held), device.allocated(held), device.reserved(held)});
     const Duration busy = parts[static_cast<std::size_t>(TimeCategory::compute)] +
                           parts[static_cast<std::size_t>(TimeCategory::optimizer)];
     idle += rank_class.ranks * Seconds(window.step() - busy).count();
