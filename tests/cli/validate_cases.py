@@ -92,7 +92,7 @@ def validates_memory(folder):
 
 
 @case
-def validates_memory_of_rank_0(folder):
+def validates_memory_of_the_first_rank(folder):
     """validate: a memory that rank 0 printed is compared with that of rank 0, not of the fullest GPU"""
     pipeline = {"parallelism": {"pp": 4, "pipeline": {"schedule": "1f1b"}}}
     out, _ = expect(0, "run", SMALL, "--json", "-q", "--variant", "pipeline")
