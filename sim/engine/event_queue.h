@@ -48,7 +48,7 @@ class EventQueue {
                     event.at.count(), now_.count());
     if (event.at == now_) return push_now(event.phase, event.kind, event.subject, event.version);
     ++size_;
-    list_of(event.at, event.phase).push({event.subject, event.version, event.kind});
+    push_ahead(event.at, event.phase, {event.subject, event.version, event.kind});
   }
   // The same of an event at now().
   void push_now(Phase phase, std::uint8_t kind, std::uint32_t subject, std::uint32_t version = 0) {
@@ -91,9 +91,11 @@ class EventQueue {
   void pending(std::vector<Event>& events) const {
     events.clear();
     for (const std::vector<Ahead>& bucket : buckets_)
-      for (const Ahead& ahead : bucket)
-        for (const Item& item : lists_[ahead.list].left())
+      for (const Ahead& ahead : bucket) {
+        const Fifo& list = lists_[ahead.list];
+        for (const Item& item : list.is_empty() ? std::span(&ahead.first, 1) : list.left())
           events.push_back({ahead.at, item.subject, item.version, ahead.phase, item.kind});
+      }
     std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
       return std::tie(a.at, a.phase) < std::tie(b.at, b.phase);
     });
@@ -183,31 +185,34 @@ class EventQueue {
     std::vector<Item> items_;
     std::size_t first_ = 0, last_ = 0, room_ = 0;
   };
-  // Events of an instant to come. Others of the same may be in lists before and behind it.
+  // Events of an instant to come. Others of the same may be before and behind it.
   struct Ahead {
     Duration at{};
-    std::uint32_t list = 0;  // into lists_
+    Item first;
     Phase phase = Phase::finish;
+    std::uint32_t list = 0;  // into lists_: all of them, if there is more than the first
   };
   // The newest list of an instant.
   struct Recent {
     Duration at = kUnknown;
-    std::uint32_t list = 0;
+    Item first;
     Phase phase = Phase::finish;
+    std::uint32_t list = 0;
   };
 
   Fifo& present(Phase phase) { return present_[static_cast<std::size_t>(phase)]; }
 
-  // Where an event at an instant ahead goes.
-  Fifo& list_of(Duration at, Phase phase) {
+  void push_ahead(Duration at, Phase phase, const Item& item) {
     const auto key = static_cast<std::uint64_t>(at.count()) * 2 + static_cast<std::uint64_t>(phase);
     Recent& recent = recent_[key * 0x9E3779B97F4A7C15 >> (64 - kRecentBits)];
-    if (recent.at != at || recent.phase != phase) {
-      recent = {at, new_list(), phase};
-      place({at, recent.list, phase});
-      if (next_ != kUnknown && at < next_) next_ = at;
+    if (recent.at == at && recent.phase == phase) {
+      Fifo& list = lists_[recent.list];
+      if (list.is_empty()) list.push(recent.first);
+      return list.push(item);
     }
-    return lists_[recent.list];
+    recent = {at, item, phase, new_list()};
+    place({at, item, phase, recent.list});
+    if (next_ != kUnknown && at < next_) next_ = at;
   }
 
   std::uint32_t new_list() {
@@ -234,7 +239,11 @@ class EventQueue {
 
   // Its instant is the present one.
   void begin(const Ahead& ahead) {
-    present(ahead.phase).take(lists_[ahead.list]);
+    Fifo& list = lists_[ahead.list];
+    if (list.is_empty())
+      present(ahead.phase).push(ahead.first);
+    else
+      present(ahead.phase).take(list);
     free_lists_.push_back(ahead.list);
   }
 
