@@ -73,7 +73,17 @@ std::uint32_t StageReplicas::pools() const {
          (sums_unsharded ? 0 : bit(MemoryKind::gradients));
 }
 
-void StageReplicas::find_first_passes(const std::vector<Slot>& order) {
+void StageReplicas::look_at(const std::vector<Slot>& order) {
+  for (const std::unique_ptr<ReplicaPart>& part : parts_) {
+    for (std::size_t way = 0; way < asked_.size(); ++way) {
+      const PassRole own = part->distinguishes(way == 0);
+      asked_[way].first = asked_[way].first || own.first;
+      asked_[way].last = asked_[way].last || own.last;
+    }
+  }
+  // Whole steps are the same order again and again.
+  const Rounds& rounds = context_.step.rounds;
+  passes_of_step_ = order.size() / static_cast<std::size_t>(rounds.whole ? rounds.count : 1);
   const schedule::PipelineShape& shape = context_.step.shape;
   for (std::vector<std::size_t>& by_part : first_passes_)
     by_part.assign(static_cast<std::size_t>(schedule::parts(shape)), order.size());
@@ -87,20 +97,12 @@ void StageReplicas::find_first_passes(const std::vector<Slot>& order) {
 }
 
 PassRole StageReplicas::role(const std::vector<Slot>& order, std::size_t at, bool completes) {
-  if (first_passes_[0].empty()) find_first_passes(order);
-  const bool forward = order[at].pass == Pass::forward;
-  PassRole asked;
-  for (const std::unique_ptr<ReplicaPart>& part : parts_) {
-    const PassRole own = part->distinguishes(forward);
-    asked.first = asked.first || own.first;
-    asked.last = asked.last || own.last;
-  }
-  const StepPlan& step = context_.step;
-  const auto in_part = static_cast<std::size_t>(part(step.shape, order[at]));
-  // Whole steps are the same order again and again.
-  const auto steps = static_cast<std::size_t>(step.rounds.whole ? step.rounds.count : 1);
-  const bool is_first = at % (order.size() / steps) == first_passes_[forward ? 0 : 1][in_part];
-  return {.first = asked.first && is_first, .last = asked.last && completes};
+  if (first_passes_[0].empty()) look_at(order);
+  const schedule::PipelineShape& shape = context_.step.shape;
+  const std::size_t way = order[at].pass == Pass::forward ? 0 : 1;
+  const auto in_part = static_cast<std::size_t>(part(shape, order[at]));
+  const bool is_first = at % passes_of_step_ == first_passes_[way][in_part];
+  return {.first = asked_[way].first && is_first, .last = asked_[way].last && completes};
 }
 
 void StageReplicas::start() {

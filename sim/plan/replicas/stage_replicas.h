@@ -62,13 +62,15 @@ class StageReplicas {
   const recipe::HostMemory& host() const { return context_.host; }
 
  private:
-  void find_first_passes(const std::vector<schedule::Slot>& order);
+  void look_at(const std::vector<schedule::Slot>& order);
 
   ReplicaContext context_;
   std::vector<std::unique_ptr<ReplicaPart>> parts_;
   // Where the order has its first forward pass (and its first that ends a backward one) of each
   // part of the stage.
   std::array<std::vector<std::size_t>, 2> first_passes_;
+  std::array<PassRole, 2> asked_;  // what any part tells apart: of forward passes, and of others
+  std::size_t passes_of_step_ = 1;
 };
 
 }  // namespace trainyard::plan

@@ -182,10 +182,15 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
   // which they leave.
   Blocks blocks;
   stage.calls.reserve(order.size() + 1);
+  BlockKey key;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    BlockKey key{
-        .kind = call_kind(slot), .seat = seat_of(slot), .role = data_.role(order, i, completes[i])};
+    std::vector<PipelineMessage> receives = std::move(key.receives);  // for its memory
+    receives.clear();
+    key = {.kind = call_kind(slot),
+           .seat = seat_of(slot),
+           .role = data_.role(order, i, completes[i]),
+           .receives = std::move(receives)};
     CallInfo info{
         .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
     messages_.receive(stage_, slot, key.receives);
