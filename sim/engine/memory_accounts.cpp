@@ -33,10 +33,6 @@ void MemoryCourse::change(const CompiledOp& op, bool gives, Duration at) {
   }
 }
 
-void MemoryCourse::finish(Duration end) {
-  if (changed_ != end) settle();
-}
-
 void MemoryCourse::settle() {
   const std::int64_t outside = outside_of(program_->pools, level_, by_category_);
   if (!settled_ || level_ > most_) {

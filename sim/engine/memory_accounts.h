@@ -15,15 +15,14 @@
 
 namespace trainyard::engine {
 
-// What some ops of an actor take and give back one after another, from wherever it starts.
+// What some ops of an actor take and give back one after another, from wherever it starts. What is
+// held behind its last change counts when the next one comes, or none does.
 class MemoryCourse {
  public:
   // Of a program.
   explicit MemoryCourse(const Program* program = nullptr) : program_(program) {}
   // What an op takes or gives back, so long after the begin. Requires: not earlier than before.
   void change(const CompiledOp& op, bool gives, Duration at);
-  // No more changes, but for those that others make at the end.
-  void finish(Duration end);
   // When it is highest first.
   Duration most_at() const { return most_at_; }
   // How many ops of a stream have ended then, and whether another one runs. Requires: for each

@@ -56,7 +56,7 @@ class SoloRunner::OpByOp {
   std::uint64_t run(std::uint32_t op, bool begun, Duration until) {
     const std::uint32_t place = kind_.program->ops[op].index - kind_.solos->all()[solo_].first;
     const std::uint32_t from = table_.told_begin[place];
-    const std::uint32_t behind = find_behind(from, until);
+    const std::uint32_t behind = table_.find_behind(from, until);
     forget();
     if (!find_running(behind))
       return run_again(op, begun, start_ + table_.begin[place], start_ + until);
@@ -77,15 +77,6 @@ class SoloRunner::OpByOp {
   }
 
  private:
-  // Behind the last of what is told by then, from `from` on; what begins then is not.
-  std::uint32_t find_behind(std::uint32_t from, Duration until) const {
-    const auto begin = table_.told.begin() + from + 1, end = table_.told.end();
-    auto behind = std::partition_point(
-        begin, end, [&](const SoloTable::Told& told) { return told.at < until; });
-    while (behind != end && behind->at == until && behind->ends)
-      ++behind;
-    return static_cast<std::uint32_t>(behind - table_.told.begin());
-  }
   // What runs then, with its ends; false if it has a clock.
   bool find_running(std::uint32_t behind) {
     rest_.runs = table_.told[behind - 1].runs;
@@ -171,6 +162,7 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
                              .tables = std::move(tables),
                              .units = actor.units},
                     .tables = std::vector<SoloTable>(solos.all().size()),
+                    .stretches = std::vector<SoloStretches>(solos.all().size()),
                     .legs = LegIds(next_leg_),
                     .is_told = recorder_.tells_of(number)});
   return kind->second;
@@ -272,27 +264,41 @@ ActorState* SoloRunner::over(const Event& event) {
   return actor.solo == event.subject && stream.version == event.version ? &actor : nullptr;
 }
 
-void SoloRunner::go_through(const SoloLeg& leg, ActorState& actor, Duration end,
-                            std::uint64_t& events) {
+void SoloRunner::go_through(const SoloEffect& effect, ActorState& actor) {
   const CompiledProgram& program = *actor.compiled;
   const StreamState& any = state_.streams[actor.first_stream];
-  for (const SoloLeg::Collectives& of : leg.collectives) {
+  for (const SoloEffect::Collectives& of : effect.collectives) {
     const CompiledOp& op = program.ops[of.op];
     std::uint32_t& edge = state_.edge_numbers[actor.first_edge + op.column];
     if (edge == kNone) edge = state_.edge_of(state_.actor(any), op);
     count_collectives(any.actor, edge, of.count);
   }
-  for (const SoloLeg::Lane& lane : leg.lanes) {
+  for (const SoloEffect::Lane& lane : effect.lanes) {
     StreamState& stream = state_.streams[actor.first_stream + lane.stream];
     const std::uint32_t ops = lane.until - stream.head.at;
+    stream.state = HeadState::blocked;
     stream.ended += ops;
-    events += 2 * ops;
     stream.head.at += ops;
     stream.op += ops;
     if (stream.head.at == stream.head.last)
       RunState::seek(stream, program, lane.stream, stream.head.call + 1);
   }
-  actor.finished = end;
+}
+
+void SoloRunner::pass(const SoloStretch& stretch, ActorState& actor, Duration start,
+                      SoloRest& rest) {
+  const std::uint32_t owner = state_.streams[actor.first_stream].actor;
+  memory_.pass(owner, stretch.effect.memory, start + stretch.begin);
+  go_through(stretch.effect, actor);
+  if (!stretch.effect.lanes.empty()) actor.finished = start + stretch.ended;
+  rest.runs = stretch.runs;
+  std::size_t nth = 0;
+  for_each_stream(state_, actor, stretch.runs, [&](std::uint32_t, StreamState& stream) {
+    stream.state = HeadState::running;
+    stream.begin = start + stretch.running[nth].begin;
+    rest.end[nth] = start + stretch.running[nth].end;
+    ++nth;
+  });
 }
 
 // Whole legs at once, and op by op what is before and behind.
@@ -301,17 +307,26 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   const bool has_begun = std::exchange(actor.solo_begun, false);
   if (!has_begun) head.state = HeadState::blocked;  // until that is carried out
   const std::uint32_t owner = head.actor, call = head.head.call, entry = head.head.at;
-  const Kind& kind = kinds_[kind_of_[owner]];
+  Kind& kind = kinds_[kind_of_[owner]];
   const std::uint32_t number = kind.kind.solos->entered_at(entry);
   const Solo& solo = kind.kind.solos->all()[number];
   const SoloTable& table = kind.tables[number];
   const Duration entered = table.begin[head.op->index - solo.first];
   const Duration start = head.begin - entered;  // had it begun with its first op
   const Duration until = queue_.now() - start;
-  Sink sink(*this, actor);
   SoloRest rest;
   rest.call = call;
   rest.streams = solo.streams;
+  if (!recorder_.tells_of(owner)) {
+    const std::uint32_t from = table.told_begin[head.op->index - solo.first];
+    if (const SoloStretch* stretch = kind.stretches[number].find(kind.kind, table, from, has_begun,
+                                                                 table.find_behind(from, until))) {
+      pass(*stretch, actor, start, rest);
+      events += stretch->effect.told;
+      return rest;
+    }
+  }
+  Sink sink(*this, actor);
   OpByOp ops(kind, number, start, sink, rest);
   const auto is_over = [&](const SoloLeg& leg) {
     return leg.next == SoloLeg::kNone ? leg.end <= until : leg.end < until;
@@ -338,8 +353,10 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
               .end = start + leg->end};
     };
     if (!is_told || recorder_.leg_begins(whole())) {
-      memory_.pass(owner, leg->memory, start + leg->begin);
-      go_through(*leg, actor, start + leg->end, events);
+      memory_.pass(owner, leg->effect.memory, start + leg->begin);
+      go_through(leg->effect, actor);
+      actor.finished = start + leg->end;
+      events += leg->effect.told;
       continue;
     }
     events += ops.run(leg->first, false, leg->end);

@@ -17,6 +17,7 @@
 #include "sim/engine/run_state.h"
 #include "sim/engine/solo/solo_groups.h"
 #include "sim/engine/solo/solo_run.h"
+#include "sim/engine/solo/solo_stretches.h"
 #include "sim/engine/solo/solo_table.h"
 #include "sim/engine/solo/solos.h"
 
@@ -52,7 +53,8 @@ class SoloRunner {
  private:
   struct Kind {
     SoloKind kind;
-    std::vector<SoloTable> tables;  // by solo; empty: not asked for yet
+    std::vector<SoloTable> tables;         // by solo; empty: not asked for yet
+    std::vector<SoloStretches> stretches;  // the same
     LegIds legs;
     bool is_told = false;  // the observer hears of an actor of it
   };
@@ -62,7 +64,8 @@ class SoloRunner {
   bool begin_together(std::uint32_t number, const Solo& solo);
   bool aligned(const ActorState& actor, const StreamState& head, const Solo& solo) const;
   const SoloTable& table(Kind& kind, std::uint32_t solo);
-  void go_through(const SoloLeg& leg, ActorState& actor, Duration end, std::uint64_t& events);
+  void go_through(const SoloEffect& effect, ActorState& actor);
+  void pass(const SoloStretch& stretch, ActorState& actor, Duration start, SoloRest& rest);
   std::uint32_t find_kind(std::uint32_t actor);
   void count_collectives(std::uint32_t actor, std::uint32_t edge, std::uint32_t count);
 

@@ -1,6 +1,7 @@
 #include "sim/engine/solo/solo_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -21,17 +22,17 @@ class TableMaker {
     table_.lead.resize(ops);
     table_.told.reserve(2 * ops);
     table_.told_begin.resize(ops);
-    at_.resize(ops);
+    table_.ops.resize(ops);
   }
 
   SoloTable make() {
     find_ops();
-    SoloRun run(kind_, number_, at_.front(), Duration::zero());
+    SoloRun run(kind_, number_, table_.ops.front(), Duration::zero());
     begin(run.entry_lane(), Duration::zero());
     table_.length = run.finish(*this);
-    for (std::size_t i = 0; i < at_.size(); ++i)
-      table_.lead[i] = kind_.host->op[at_[i]].done - table_.begin[i];
-    for (std::size_t i = at_.size() - 1; i-- > 0;)
+    for (std::size_t i = 0; i < table_.ops.size(); ++i)
+      table_.lead[i] = kind_.host->op[table_.ops[i]].done - table_.begin[i];
+    for (std::size_t i = table_.ops.size() - 1; i-- > 0;)
       table_.lead[i] = std::max(table_.lead[i], table_.lead[i + 1]);
     find_legs();
     return std::move(table_);
@@ -65,13 +66,13 @@ class TableMaker {
       std::uint32_t at =
           SoloRun::first_from(program_, program_.stream_begin[block], last, solo_.first);
       for (; at < last && program_.ops[at].index <= solo_.last; ++at)
-        at_[place(at)] = at;
+        table_.ops[place(at)] = at;
     }
   }
 
   // Where a leg may begin or end.
   void find_legs() {
-    const std::size_t ops = at_.size();
+    const std::size_t ops = table_.ops.size();
     std::vector<Duration> first_after(ops + 1, Duration::max());  // begins of later ops
     for (std::size_t i = ops; i-- > 0;)
       first_after[i] = std::min(first_after[i + 1], table_.begin[i]);
@@ -79,12 +80,12 @@ class TableMaker {
     std::vector<Duration> free(kMaxStreams, Duration::min());  // by stream
     std::size_t from = ops;
     for (std::size_t i = 0; i < ops; ++i) {
-      const CompiledOp& op = program_.ops[at_[i]];
+      const CompiledOp& op = program_.ops[table_.ops[i]];
       const Duration begin = table_.begin[i];
-      const bool by_itself = kind_.solos->entered_at(at_[i]) == number_ && begun < begin &&
+      const bool by_itself = kind_.solos->entered_at(table_.ops[i]) == number_ && begun < begin &&
                              ended <= begin && first_after[i + 1] >= table_.end[i] &&
                              begin < table_.end[i];
-      const bool same_stream = from == ops || program_.ops[at_[from]].stream == op.stream;
+      const bool same_stream = from == ops || program_.ops[table_.ops[from]].stream == op.stream;
       if (by_itself && same_stream && op.kind == OpKind::compute && free[op.stream] == begin) {
         if (from < ops) add_leg(from, i);
         from = i;
@@ -94,59 +95,23 @@ class TableMaker {
       free[op.stream] = table_.end[i];
     }
     if (from < ops && begun < table_.length &&
-        free[program_.ops[at_[from]].stream] == table_.length)
+        free[program_.ops[table_.ops[from]].stream] == table_.length)
       add_leg(from, ops);
   }
 
   void add_leg(std::size_t from, std::size_t until) {
     SoloLeg& leg = table_.legs.emplace_back();
-    leg.first = at_[from];
-    leg.next = until < at_.size() ? at_[until] : SoloLeg::kNone;
+    leg.first = table_.ops[from];
+    leg.next = until < table_.ops.size() ? table_.ops[until] : SoloLeg::kNone;
     leg.begin = table_.begin[from];
-    leg.end = until < at_.size() ? table_.begin[until] : table_.length;
-    struct Change {
-      Duration at{};
-      bool gives = false;
-      std::uint32_t op = 0;
+    leg.end = until < table_.ops.size() ? table_.begin[until] : table_.length;
+    const auto told_at = [&](std::size_t op) {
+      return op < table_.ops.size() ? table_.told_begin[op]
+                                    : static_cast<std::uint32_t>(table_.told.size());
     };
-    std::vector<Change> changes;
-    for (std::size_t i = from; i < until; ++i) {
-      const CompiledOp& op = program_.ops[at_[i]];
-      const auto lane = std::find_if(leg.lanes.begin(), leg.lanes.end(),
-                                     [&](const auto& known) { return known.stream == op.stream; });
-      if (lane == leg.lanes.end())
-        leg.lanes.push_back({op.stream, at_[i] + 1});
-      else
-        lane->until = at_[i] + 1;
-      if (op.takes) changes.push_back({table_.begin[i], false, at_[i]});
-      if (op.releases) changes.push_back({table_.end[i], true, at_[i]});
-      if (op.kind == OpKind::compute) continue;
-      const auto known =
-          std::find_if(leg.collectives.begin(), leg.collectives.end(),
-                       [&](const auto& of) { return program_.ops[of.op].column == op.column; });
-      if (known == leg.collectives.end())
-        leg.collectives.push_back({at_[i], 1});
-      else
-        ++known->count;
-    }
-    std::stable_sort(changes.begin(), changes.end(),
-                     [](const Change& a, const Change& b) { return a.at < b.at; });
-    leg.memory = MemoryCourse(program_.program);
-    for (const Change& change : changes)
-      leg.memory.change(program_.ops[change.op], change.gives, change.at - leg.begin);
-    leg.memory.finish(leg.end - leg.begin);
-    for (const SoloLeg::Lane& lane : leg.lanes) {
-      std::uint32_t ended = 0;
-      bool runs = false;
-      for (std::size_t i = from; i < until; ++i) {
-        if (program_.ops[at_[i]].stream != lane.stream) continue;
-        const bool is_over = table_.end[i] - leg.begin <= leg.memory.most_at();
-        ended += is_over ? 1 : 0;
-        runs |= !is_over && table_.begin[i] - leg.begin <= leg.memory.most_at();
-      }
-      leg.memory.stream_at_most(lane.stream, ended, runs);
+    leg.effect = solo_effect(kind_, table_, told_at(from), told_at(until), leg.begin);
+    for (const SoloEffect::Lane& lane : leg.effect.lanes)
       leg.last.push_back(program_.ops[lane.until - 1].index - program_.ops[leg.first].index);
-    }
     if (ids_ != nullptr) leg.id = ids_->of(told(from, until, leg.begin));
   }
 
@@ -155,7 +120,7 @@ class TableMaker {
     const Program& program = *program_.program;
     std::vector<std::int64_t> told;
     for (std::size_t i = from; i < until; ++i) {
-      const Op& op = program.blocks[solo_.block].ops[program_.ops[at_[i]].index];
+      const Op& op = program.blocks[solo_.block].ops[program_.ops[table_.ops[i]].index];
       const bool computes = op.kind == OpKind::compute;
       told.push_back(op.group << 16 | op.part << 8 | op.stream);
       told.push_back(op.waits);
@@ -175,10 +140,53 @@ class TableMaker {
   const Solo& solo_;
   LegIds* ids_;
   SoloTable table_;
-  std::vector<std::uint32_t> at_;  // by op, as SoloTable::begin, into CompiledProgram::ops
 };
 
 }  // namespace
+
+SoloEffect solo_effect(const SoloKind& kind, const SoloTable& table, std::uint32_t first,
+                       std::uint32_t behind, Duration begin) {
+  const CompiledProgram& program = *kind.program;
+  SoloEffect effect;
+  effect.told = behind - first;
+  effect.memory = MemoryCourse(program.program);
+  std::uint32_t streams = 0;  // that are told of
+  for (std::uint32_t i = first; i < behind; ++i) {
+    const SoloTable::Told& told = table.told[i];
+    const std::uint32_t at = table.ops[told.op];
+    const CompiledOp& op = program.ops[at];
+    streams |= 1U << told.stream;
+    if (told.ends ? op.releases : op.takes) effect.memory.change(op, told.ends, told.at - begin);
+    if (!told.ends) continue;
+    const auto lane = std::find_if(effect.lanes.begin(), effect.lanes.end(),
+                                   [&](const auto& known) { return known.stream == told.stream; });
+    if (lane == effect.lanes.end())
+      effect.lanes.push_back({told.stream, at + 1});
+    else
+      lane->until = at + 1;
+    if (op.kind == OpKind::compute) continue;
+    const auto known =
+        std::find_if(effect.collectives.begin(), effect.collectives.end(),
+                     [&](const auto& of) { return program.ops[of.op].column == op.column; });
+    if (known == effect.collectives.end())
+      effect.collectives.push_back({at, 1});
+    else
+      ++known->count;
+  }
+  const Duration most_at = begin + effect.memory.most_at();
+  std::uint32_t behind_most = first;
+  while (behind_most < behind && table.told[behind_most].at <= most_at)
+    ++behind_most;
+  const std::uint32_t run = behind_most > 0 ? table.told[behind_most - 1].runs : 0;
+  for (; streams != 0; streams &= streams - 1) {
+    const auto stream = static_cast<std::uint32_t>(std::countr_zero(streams));
+    std::uint32_t ended = 0;
+    for (std::uint32_t i = first; i < behind_most; ++i)
+      ended += table.told[i].stream == stream && table.told[i].ends ? 1U : 0U;
+    effect.memory.stream_at_most(stream, ended, (run >> stream & 1) != 0);
+  }
+  return effect;
+}
 
 SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds* ids) {
   return TableMaker(kind, solo, ids).make();

@@ -1,6 +1,7 @@
 // When the ops of a solo begin, and in which legs what happens in it can be taken as a whole.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -29,6 +30,20 @@ class LegIds {
   std::map<std::vector<std::int64_t>, std::uint32_t> ids_;
 };
 
+// What some ops of a solo, which come one after another, leave behind.
+struct SoloEffect {
+  struct Lane {
+    std::uint32_t stream = 0, until = 0;  // behind its last op, into CompiledProgram::ops
+  };
+  std::vector<Lane> lanes;  // streams of which ops end
+  struct Collectives {
+    std::uint32_t op = 0, count = 0;  // one of them, into CompiledProgram::ops
+  };
+  std::vector<Collectives> collectives;  // that end, by communicator
+  MemoryCourse memory;
+  std::uint64_t told = 0;  // how often SoloRun tells of one that begins or ends
+};
+
 // From the begin of an op to that of a later one of its stream, which begins when that stream's op
 // before it ends, or to the end of the solo. At both nothing else of the solo runs.
 struct SoloLeg {
@@ -37,16 +52,8 @@ struct SoloLeg {
   std::uint32_t id = 0;               // LegIds, if they are asked for
   std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops; kNone: there is none
   Duration begin{}, end{};            // from that of the solo
-  struct Lane {
-    std::uint32_t stream = 0, until = 0;  // behind its last op, into CompiledProgram::ops
-  };
-  std::vector<Lane> lanes;          // streams that have ops in it
-  std::vector<std::uint32_t> last;  // Leg::last, in the same order
-  struct Collectives {
-    std::uint32_t op = 0, count = 0;  // one of them, into CompiledProgram::ops
-  };
-  std::vector<Collectives> collectives;  // by communicator
-  MemoryCourse memory;
+  SoloEffect effect;
+  std::vector<std::uint32_t> last;  // Leg::last, in the order of its lanes
 };
 
 struct SoloTable {
@@ -61,14 +68,30 @@ struct SoloTable {
   };
 
   Duration length{};
-  std::vector<Duration> begin;  // by op of the solo, in the order of the program, from its begin
-  std::vector<Duration> end;    // the same
-  std::vector<Duration> lead;   // the latest that the host is done with it or a later one, before
-                                // these begin; from the begin of the call
-  std::vector<Told> told;       // of all ops, as they come
+  std::vector<std::uint32_t> ops;  // in the order of the program, into CompiledProgram::ops
+  std::vector<Duration> begin;     // by op of the solo, in the order of the program, from its begin
+  std::vector<Duration> end;       // the same
+  std::vector<Duration> lead;  // the latest that the host is done with it or a later one, before
+                               // these begin; from the begin of the call
+  std::vector<Told> told;      // of all ops, as they come
   std::vector<std::uint32_t> told_begin;  // by op: where its begin is told
   std::vector<SoloLeg> legs;              // in order, without gaps
+
+  // Behind the last of what is told so long after the begin, from `from` on; what begins then is
+  // not.
+  std::uint32_t find_behind(std::uint32_t from, Duration until) const {
+    auto behind = std::partition_point(told.begin() + from + 1, told.end(),
+                                       [&](const Told& one) { return one.at < until; });
+    while (behind != told.end() && behind->at == until && behind->ends)
+      ++behind;
+    return static_cast<std::uint32_t>(behind - told.begin());
+  }
 };
+
+// Of what the table tells of in [first, behind), in times from `begin` on.
+// Requires: first < behind; nothing before it ends but by it.
+SoloEffect solo_effect(const SoloKind& kind, const SoloTable& table, std::uint32_t first,
+                       std::uint32_t behind, Duration begin);
 
 // Of a kind's solo; `ids`: of the kind, null where nobody is told of legs.
 SoloTable solo_table(const SoloKind& kind, std::uint32_t solo, LegIds* ids);
