@@ -27,6 +27,7 @@ struct SoloKind {
   const HostTimes* host = nullptr;
   std::vector<const std::vector<Transfer>*> tables;  // by column; null: has other members
   int units = 1;
+  std::int64_t taken = 0;  // units that others' transfers hold all along
 };
 
 class SoloRun {
@@ -42,12 +43,17 @@ class SoloRun {
     KernelClock clock;
 
     const KernelClock* find_clock() const { return slowed ? &clock : nullptr; }
+    void move_on(Duration by) {
+      begin = later(begin, by);
+      end = later(end, by);
+      clock.move_on(by);
+    }
   };
 
   // From the op `entry` of CompiledProgram::ops on, which begins at `now`.
   // Requires: the kind's solo `number` can be entered there.
   SoloRun(const SoloKind& kind, std::uint32_t number, std::uint32_t entry, Duration now)
-      : kind_(kind), now_(now) {
+      : kind_(kind), now_(now), taken_(kind.taken) {
     const CompiledProgram& program = *kind.program;
     const Solo& solo = kind.solos->all()[number];
     const std::uint32_t index = program.ops[entry].index;
@@ -77,6 +83,13 @@ class SoloRun {
         std::partition_point(begin + first, begin + last,
                              [&](const CompiledOp& op) { return op.index < index; }) -
         begin);
+  }
+
+  // As if all of it were so much later.
+  void move_on(Duration by) {
+    now_ = later(now_, by);
+    for (std::uint32_t l = 0; l < count_; ++l)
+      lanes_[l].move_on(by);
   }
 
   // Until all has ended; sink.begin(lane) and sink.end(lane) are told of each op in the order of
@@ -235,7 +248,7 @@ class SoloRun {
 
   const SoloKind& kind_;
   Duration now_;
-  std::int64_t taken_ = 0;
+  std::int64_t taken_;
   bool changed_ = false;
   std::uint64_t told_ = 0;
   std::uint32_t count_ = 0, entry_ = 0;

@@ -154,17 +154,15 @@ std::uint32_t SoloRunner::find_kind(std::uint32_t number) {
   }
   const Solos& solos =
       solos_.try_emplace({state_.code_of[owner.program], alone}, program, alone).first->second;
-  kinds_.push_back({.kind = {.program = &program,
-                             .solos = &solos,
-                             .times = actor.times,
-                             .work = owner.work,
-                             .host = owner.host,
-                             .tables = std::move(tables),
-                             .units = actor.units},
-                    .tables = std::vector<SoloTable>(solos.all().size()),
-                    .stretches = std::vector<SoloStretches>(solos.all().size()),
-                    .legs = LegIds(next_leg_),
-                    .is_told = recorder_.tells_of(number)});
+  kinds_.emplace_back(SoloKind{.program = &program,
+                               .solos = &solos,
+                               .times = actor.times,
+                               .work = owner.work,
+                               .host = owner.host,
+                               .tables = std::move(tables),
+                               .units = actor.units},
+                      next_leg_);
+  kinds_.back().is_told = recorder_.tells_of(number);
   return kind->second;
 }
 
@@ -291,7 +289,6 @@ void SoloRunner::pass(const SoloStretch& stretch, ActorState& actor, Duration st
   memory_.pass(owner, stretch.effect.memory, start + stretch.begin);
   go_through(stretch.effect, actor);
   if (!stretch.effect.lanes.empty()) actor.finished = start + stretch.ended;
-  rest.runs = stretch.runs;
   std::size_t nth = 0;
   for_each_stream(state_, actor, stretch.runs, [&](std::uint32_t, StreamState& stream) {
     stream.state = HeadState::running;
@@ -299,6 +296,10 @@ void SoloRunner::pass(const SoloStretch& stretch, ActorState& actor, Duration st
     rest.end[nth] = start + stretch.running[nth].end;
     ++nth;
   });
+  if (stretch.slowed != nullptr)
+    rest.slowed.emplace(*stretch.slowed).move_on(start);
+  else
+    rest.runs = stretch.runs;
 }
 
 // Whole legs at once, and op by op what is before and behind.
@@ -319,8 +320,10 @@ SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   rest.streams = solo.streams;
   if (!recorder_.tells_of(owner)) {
     const std::uint32_t from = table.told_begin[head.op->index - solo.first];
-    if (const SoloStretch* stretch = kind.stretches[number].find(kind.kind, table, from, has_begun,
-                                                                 table.find_behind(from, until))) {
+    const std::uint32_t behind = table.find_behind(from, until);
+    const SoloStretches::Cut cut{from, behind, has_begun, table.told[behind - 1].at == until};
+    if (const SoloStretch* stretch =
+            kind.stretches[number].find(kind.kind, number, table, cut, stretches_left_)) {
       pass(*stretch, actor, start, rest);
       events += stretch->effect.told;
       return rest;

@@ -1,47 +1,60 @@
 #include "sim/engine/solo/solo_stretches.h"
 
 #include <bit>
-#include <optional>
 
 namespace trainyard::engine {
 namespace {
 
+struct Nobody {
+  void begin(const SoloRun::Lane& /*lane*/, Duration /*now*/) {}
+  void end(const SoloRun::Lane& /*lane*/) {}
+};
+
 // Where the head of a stream has begun that runs behind what was told. Requires: it has.
 const SoloTable::Told& begin_of(const SoloTable& table, std::uint32_t behind, int stream) {
-  while (table.told[--behind].stream != stream) {
-  }
-  return table.told[behind];
+  while (table.told[behind - 1].stream != stream)
+    --behind;
+  return table.told[behind - 1];
 }
 
-std::optional<SoloStretch> make(const SoloKind& kind, const SoloTable& table, std::uint32_t entry,
-                                bool has_begun, std::uint32_t behind) {
+SoloStretch make(const SoloKind& kind, std::uint32_t solo, const SoloTable& table,
+                 const SoloStretches::Cut& cut) {
   SoloStretch stretch;
-  stretch.begin = table.told[entry].at;
-  stretch.runs = table.told[behind - 1].runs;
+  const SoloTable::Told& entry = table.told[cut.entry];
+  stretch.begin = entry.at;
+  stretch.runs = table.told[cut.behind - 1].runs;
+  bool is_slowed = false;
   std::size_t nth = 0;
   for (std::uint32_t bits = stretch.runs; bits != 0; bits &= bits - 1) {
-    const SoloTable::Told& begun = begin_of(table, behind, std::countr_zero(bits));
-    if (begun.slowed) return std::nullopt;
+    const SoloTable::Told& begun = begin_of(table, cut.behind, std::countr_zero(bits));
+    is_slowed |= begun.slowed;
     stretch.running[nth++] = {begun.at, table.end[begun.op]};
   }
-  const std::uint32_t first = has_begun ? entry + 1 : entry;
-  stretch.effect = solo_effect(kind, table, first, behind, stretch.begin);
-  for (std::uint32_t i = first; i < behind; ++i)
+  if (is_slowed) {
+    const Duration last = table.told[cut.behind - 1].at;
+    SoloRun run(kind, solo, table.ops[entry.op], entry.at);
+    Nobody nobody;
+    run.run(cut.at_last ? last : last + Duration(1), nobody);
+    stretch.slowed = std::make_unique<const SoloRun>(run);
+  }
+  const std::uint32_t first = cut.entry + (cut.has_begun ? 1 : 0);
+  stretch.effect = solo_effect(kind, table, first, cut.behind, stretch.begin);
+  for (std::uint32_t i = first; i < cut.behind; ++i)
     if (table.told[i].ends) stretch.ended = table.told[i].at;
   return stretch;
 }
 
 }  // namespace
 
-const SoloStretch* SoloStretches::find(const SoloKind& kind, const SoloTable& table,
-                                       std::uint32_t entry, bool has_begun, std::uint32_t behind) {
-  const std::uint64_t key = std::uint64_t{entry} << 33 | std::uint64_t{behind} << 1 |
-                            static_cast<std::uint64_t>(has_begun);
+const SoloStretch* SoloStretches::find(const SoloKind& kind, std::uint32_t solo,
+                                       const SoloTable& table, const Cut& cut, std::size_t& left) {
+  const std::uint64_t key = std::uint64_t{cut.entry} << 33 | std::uint64_t{cut.behind} << 2 |
+                            (cut.has_begun ? 2U : 0U) | (cut.at_last ? 1U : 0U);
   const auto known = known_.find(key);
   if (known != known_.end()) return &known->second;
-  if (known_.size() >= kMost) return nullptr;
-  std::optional<SoloStretch> made = make(kind, table, entry, has_begun, behind);
-  return made ? &known_.emplace(key, *std::move(made)).first->second : nullptr;
+  if (left == 0) return nullptr;
+  --left;
+  return &known_.emplace(key, make(kind, solo, table, cut)).first->second;
 }
 
 }  // namespace trainyard::engine

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 
 #include "sim/engine/solo/solo_table.h"
@@ -21,21 +23,25 @@ struct SoloStretch {
     Duration begin{}, end{};
   };
   std::array<Running, Solo::kMostStreams> running{};
+  std::unique_ptr<const SoloRun> slowed;  // the same, if some of it has a clock
 };
 
 // Those of one table that were asked for.
 class SoloStretches {
  public:
-  // What SoloTable::told tells from the begin of an op, which it tells of at `entry` (or, if that
-  // `has_begun`, from behind it) to `behind`. Null: what runs then has a clock, which a table does
-  // not hold, or too many were asked for. Requires: nothing else runs when the op begins.
-  const SoloStretch* find(const SoloKind& kind, const SoloTable& table, std::uint32_t entry,
-                          bool has_begun, std::uint32_t behind);
+  // Where a solo begins to be carried out, and where it ends.
+  struct Cut {
+    std::uint32_t entry = 0, behind = 0;  // into SoloTable::told: the begin of an op, and the end
+    bool has_begun = false;               // that op has begun before
+    bool at_last = false;                 // the end is the instant of what is told last
+  };
+
+  // `left`: how many more may be kept. Null: too many were asked for.
+  // Requires: nothing else runs when the entry begins.
+  const SoloStretch* find(const SoloKind& kind, std::uint32_t solo, const SoloTable& table,
+                          const Cut& cut, std::size_t& left);
 
  private:
-  // Of a solo that is cut short at random, as by ranks out of step, few come again.
-  static constexpr std::size_t kMost = 256;
-
   std::unordered_map<std::uint64_t, SoloStretch> known_;
 };
 

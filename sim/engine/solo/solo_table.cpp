@@ -34,7 +34,7 @@ class TableMaker {
       table_.lead[i] = kind_.host->op[table_.ops[i]].done - table_.begin[i];
     for (std::size_t i = table_.ops.size() - 1; i-- > 0;)
       table_.lead[i] = std::max(table_.lead[i], table_.lead[i + 1]);
-    find_legs();
+    if (ids_ != nullptr) find_legs();
     return std::move(table_);
   }
 
@@ -112,7 +112,7 @@ class TableMaker {
     leg.effect = solo_effect(kind_, table_, told_at(from), told_at(until), leg.begin);
     for (const SoloEffect::Lane& lane : leg.effect.lanes)
       leg.last.push_back(program_.ops[lane.until - 1].index - program_.ops[leg.first].index);
-    if (ids_ != nullptr) leg.id = ids_->of(told(from, until, leg.begin));
+    leg.id = ids_->of(told(from, until, leg.begin));
   }
 
   // All that tells the ops of a leg from those of others.

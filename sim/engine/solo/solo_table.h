@@ -75,7 +75,7 @@ struct SoloTable {
                                // these begin; from the begin of the call
   std::vector<Told> told;      // of all ops, as they come
   std::vector<std::uint32_t> told_begin;  // by op: where its begin is told
-  std::vector<SoloLeg> legs;              // in order, without gaps
+  std::vector<SoloLeg> legs;              // in order, without gaps, where somebody is told of them
 
   // Behind the last of what is told so long after the begin, from `from` on; what begins then is
   // not.
