@@ -43,9 +43,9 @@ namespace {
 // Of fewer ops an event each is no more work.
 constexpr std::uint32_t kFewest = 6;
 
-// So often what is left of a stretch is looked at again behind one that would be shorter, so that
-// the time to find them grows with the ops of a block, not with their square.
-constexpr int kMostInVain = 4;
+// So often an op is looked at, in the mean, for solos that would be shorter, so that the time to
+// find them grows with the ops of a block, not with their square.
+constexpr std::size_t kMostInVain = 4;
 
 // What is known of an op of a block from the program alone; streams by BusyStreams.
 struct Known {
@@ -98,27 +98,44 @@ class BlockView {
     Row count{}, none;
     none.fill(-1);
     before_.resize(ops_.size());
-    ended_.resize(ops_.size(), none);
+    ended_.resize(ops_.size());
     open_.resize(ops_.size());
     std::array<std::uint32_t, kWidth> tail;
     tail.fill(Solos::kNone);
     for (std::uint32_t i = 0; i < ops_.size(); ++i) {
       before_[i] = count;
       const std::uint32_t own = ops_[i].stream;
+      std::uint32_t sees = ops_[i].waits | 1U << own;
       Row& known = ended_[i];
-      for (std::uint32_t bits = ops_[i].waits | 1U << own; bits != 0; bits &= bits - 1) {
-        const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
-        if (tail[s] != Solos::kNone)
+      // As a rule it waits for the op before it, and that one has waited for all others.
+      const bool is_next = i > 0 && (sees >> ops_[i - 1].stream & 1) != 0;
+      known = is_next ? ended_[i - 1] : none;
+      std::uint32_t open = is_next ? open_[i - 1] : kAll;
+      const auto has_ended = [&](std::uint32_t stream) {
+        known[stream] = count[stream];
+        open &= ~(1U << stream);
+        sees &= ~(1U << stream);
+      };
+      if (is_next) has_ended(ops_[i - 1].stream);
+      while (sees != 0) {
+        const auto s = static_cast<std::uint32_t>(std::countr_zero(sees));
+        if (tail[s] != Solos::kNone && known[s] < count[s]) {
           for (std::size_t u = 0; u < kWidth; ++u)
             known[u] = std::max(known[u], ended_[tail[s]][u]);
-        known[s] = count[s];
+          open = 0;
+          for (std::size_t u = 0; u < kWidth; ++u)
+            open |= static_cast<std::uint32_t>(known[u] < count[u]) << u;
+        }
+        has_ended(s);
       }
-      for (std::size_t s = 0; s < kWidth; ++s)
-        open_[i] |= static_cast<std::uint32_t>(known[s] < count[s]) << s;
+      open_[i] = open;
       ++count[own];
       tail[own] = i;
     }
   }
+
+  static constexpr std::uint32_t kAll =
+      kWidth < 32 ? (1U << kWidth % 32) - 1 : ~std::uint32_t{0};
 
   std::vector<Known> ops_;
   std::vector<Row> before_, ended_;  // by op
@@ -151,11 +168,11 @@ class SoloFinder {
     find_first();
   }
 
-  // From op i on as far as nobody else is concerned; behind the last.
-  std::uint32_t extent(std::uint32_t first) const {
+  // From op i on as far as nobody else is concerned, but not beyond `until`; behind the last.
+  std::uint32_t extent(std::uint32_t first, std::uint32_t until) const {
     std::uint32_t streams = 0;
     std::uint32_t i = first;
-    for (; i < view_.size() && view_[i].alone; ++i) {
+    for (; i < until && view_[i].alone; ++i) {
       if ((streams >> view_[i].stream & 1) == 0) {
         streams |= 1U << view_[i].stream;
         if (std::popcount(streams) > Solo::kMostStreams) break;
@@ -166,9 +183,18 @@ class SoloFinder {
   }
   // Whether op i begins when all of [first, i) have ended.
   bool begins_alone(std::uint32_t first, std::uint32_t i) const { return first >= begins_from_[i]; }
-  // Behind the last op before `until` that begins alone and of which nobody behind it, as it ends
-  // last, can tell when the others did; `first`: there is none.
-  std::uint32_t end_for_all(std::uint32_t first, std::uint32_t until) const {
+  // Behind the last op of the longest solo from `first` on: one that begins alone and of which
+  // nobody behind it, as it ends last, can tell when the others did. `first`: there is none.
+  // `looked`: behind the ops that were looked at.
+  std::uint32_t end(std::uint32_t first, std::uint32_t& looked) const {
+    looked = first;
+    if (!view_[first].alone) return first;
+    const auto least = least_end_from_.begin();
+    const auto behind = std::partition_point(least + first, least + alone_until_[first],
+                                             [&](std::uint32_t from) { return from <= first; });
+    const auto last = static_cast<std::uint32_t>(behind - least);
+    std::uint32_t until = looked = extent(first, last);
+    if (until == last) return last;
     while (until > first && first < ends_from_[until - 1])
       --until;
     return until;
@@ -187,29 +213,38 @@ class SoloFinder {
         last = std::max(last, behind[static_cast<std::size_t>(std::countr_zero(streams))]);
       return last;
     };
+    std::uint32_t seen = 0;  // streams with ops so far
     for (std::uint32_t i = 0; i < view_.size(); ++i) {
-      begins_from_[i] = last_of(view_.open(i));
-      ends_from_[i] = std::max(begins_from_[i], last_of(told_[i]));
+      begins_from_[i] = last_of(view_.open(i) & seen);
+      ends_from_[i] = std::max(begins_from_[i], last_of(told_[i] & ~view_.open(i) & seen));
       behind[view_[i].stream] = i + 1;
+      seen |= 1U << view_[i].stream;
+    }
+    least_end_from_ = ends_from_;
+    alone_until_.resize(view_.size());
+    for (std::uint32_t i = view_.size(); i-- > 0;) {
+      const bool is_last = i + 1 == view_.size() || !view_[i + 1].alone;
+      alone_until_[i] = is_last ? i + 1 : alone_until_[i + 1];
+      if (!is_last) least_end_from_[i] = std::min(ends_from_[i], least_end_from_[i + 1]);
     }
   }
   // By op: streams other than its own of which somebody behind it, who has not waited for it, can
   // tell when their ops before it ended.
   void find_told() {
-    std::array<std::uint32_t, kWidth> told{};  // [s]: behind ops of which streams those of s are
+    std::array<std::uint32_t, kWidth> told{};  // [u]: streams s that ops behind can tell u's by
     for (std::size_t s = 0; s < told_later_.size(); ++s)
-      told[s] = ~told_later_[s];
+      for (std::size_t u = 0; u < kWidth; ++u)
+        told[u] |= (~told_later_[s] >> u & 1) << s;
     told_.resize(view_.size());
     for (std::uint32_t i = view_.size(); i-- > 0;) {
-      const std::uint32_t own = view_[i].stream, sees = view_[i].waits | 1U << own;
-      for (std::size_t s = 0; s < kWidth; ++s)
-        told_[i] |= (told[s] >> own & 1) << s;
-      told_[i] &= ~(1U << own);
-      for (std::uint32_t bits = sees & ~(1U << own); bits != 0; bits &= bits - 1) {
-        std::uint32_t& of = told[static_cast<std::size_t>(std::countr_zero(bits))];
-        of = ~sees | (sees & of);
+      const std::uint32_t own = 1U << view_[i].stream, sees = view_[i].waits | own;
+      told_[i] = told[view_[i].stream] & ~own;
+      for (std::size_t u = 0; u < kWidth; ++u) {
+        if ((sees >> u & 1) != 0)
+          told[u] &= ~own;
+        else
+          told[u] |= sees;
       }
-      told[own] = ~sees;
     }
   }
   // Whether what op i waits for outside of a solo had ended when that began.
@@ -224,6 +259,8 @@ class SoloFinder {
   const BlockView<kWidth>& view_;
   const std::vector<std::uint32_t>& told_later_;
   std::vector<std::uint32_t> told_, begins_from_, ends_from_;
+  std::vector<std::uint32_t> alone_until_;     // by op that is alone: behind the last after it
+  std::vector<std::uint32_t> least_end_from_;  // the same: the least of ends_from_ of these
 };
 
 }  // namespace
@@ -245,14 +282,13 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
   for (std::uint32_t block = 0; block < program.program->blocks.size(); ++block) {
     const BlockView<kWidth> view(program, busy, block, alone);
     const SoloFinder<kWidth> finder(view, told_later);
-    int in_vain = 0;
-    for (std::uint32_t first = 0, stretch = 0; first < view.size();) {
-      const std::uint32_t until = finder.extent(first);
-      if (std::exchange(stretch, until) != until) in_vain = 0;
-      std::uint32_t end = finder.end_for_all(first, until);
+    std::size_t in_vain = 0;
+    for (std::uint32_t first = 0; first < view.size();) {
+      std::uint32_t looked = first;
+      const std::uint32_t end = finder.end(first, looked);
       if (end < first + kFewest) {
-        if (end == first || ++in_vain > kMostInVain) end = std::max(until, first + 1);
-        first = end;
+        in_vain += looked - first;
+        first = std::max(in_vain > kMostInVain * view.size() ? looked : end, first + 1);
         continue;
       }
       Solo solo{.block = block,
