@@ -1,5 +1,6 @@
 #include "sim/plan/replicas/parts/gradient_tensors.h"
 
+#include <utility>
 #include <variant>
 
 #include "sim/plan/tied_matrix.h"
@@ -34,9 +35,13 @@ Tensors GradientTensors::of(const std::vector<models::WeightMatrix>& matrices,
   return tensors;
 }
 
-Tensors GradientTensors::at(int place, std::size_t group) const {
-  return of(own_matrices(context_.step, context_.work, place),
-            context_.updated_at(context_.groups[group], place), group);
+const std::array<Tensors, 2>& GradientTensors::at(int place) const {
+  if (std::exchange(known_place_, place) == place) return known_;
+  const std::vector<models::WeightMatrix> matrices =
+      own_matrices(context_.step, context_.work, place);
+  for (std::size_t group = 0; group < known_.size(); ++group)
+    known_[group] = of(matrices, context_.updated_at(context_.groups[group], place), group);
+  return known_;
 }
 
 std::vector<MadeTensor> GradientTensors::made(const std::array<Tensors, 2>& tensors,

@@ -28,8 +28,8 @@ class GradientTensors {
   // is done.
   Tensors of(const std::vector<models::WeightMatrix>& matrices, std::int64_t parameters,
              std::size_t group) const;
-  Tensors at(int place, std::size_t group) const;
-  std::array<Tensors, 2> at(int place) const { return {at(place, 0), at(place, 1)}; }
+  // Of both groups. Valid until the next call.
+  const std::array<Tensors, 2>& at(int place) const;
 
   // All but the last of each group, in the order of the items that make them.
   static std::vector<MadeTensor> made(const std::array<Tensors, 2>& tensors,
@@ -37,6 +37,9 @@ class GradientTensors {
 
  private:
   const ReplicaContext& context_;
+  // A pass asks again and again for the place where it is.
+  mutable int known_place_ = -1;
+  mutable std::array<Tensors, 2> known_;
 };
 
 }  // namespace trainyard::plan

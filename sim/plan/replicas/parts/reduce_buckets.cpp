@@ -55,13 +55,13 @@ class BucketReduction : public ReduceByPlace {
 
   void during(int place, const GradientCut& cut) override {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
-      add(i, tensors_.at(place, i), cut.tensors[i], stream_bit(StreamKind::compute));
+      add(i, tensors_.at(place)[i], cut.tensors[i], stream_bit(StreamKind::compute));
   }
 
  private:
   void reduce_place(int place) override {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      const Tensors tensors = tensors_.at(place, i);
+      const Tensors& tensors = tensors_.at(place)[i];
       add(i, tensors, static_cast<std::int64_t>(tensors.size()) - taken_[i], layer_streams());
     }
     taken_ = {};
@@ -115,7 +115,7 @@ std::vector<GradientCut> BucketReduction::cuts(
   std::vector<GradientCut> found;
   if (!reduces_now()) return found;
   std::array<GradientBuckets, 2> buckets = buckets_;
-  const std::array<Tensors, 2> tensors = tensors_.at(place);
+  const std::array<Tensors, 2>& tensors = tensors_.at(place);
   const std::vector<MadeTensor> made = GradientTensors::made(tensors, backward);
   GradientCut cut;
   bool leave = false;

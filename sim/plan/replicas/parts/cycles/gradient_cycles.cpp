@@ -78,7 +78,7 @@ class EstimatedStep {
 
   void make_gradients(int place) {
     const std::vector<models::WorkItem>& items = layer(place).backward;
-    const std::array<Tensors, 2> tensors = {tensors_.at(place, 0), Tensors()};
+    const std::array<Tensors, 2> tensors = {tensors_.at(place)[0], Tensors()};
     std::size_t done = 0, item = 0;
     const auto run_to = [&](std::size_t end) {
       for (; item < end; ++item)
