@@ -96,7 +96,7 @@ class Lowering {
 
   const Device& device(Player player) const { return placement_[index(player)]; }
   int gpu(Player player) const {
-    return device(player).server * cluster_.gpu_slots() + device(player).gpu;
+    return device(player).server * slots_ + device(player).gpu;
   }
   // Until the next call.
   std::span<const int> gpus(Members players) {
@@ -136,6 +136,7 @@ class Lowering {
   std::span<const GpuLaws> laws_;  // by kind of GPU
   const LowerOptions& options_;
   bool flows_;
+  int slots_ = cluster_.gpu_slots();
   std::vector<topologies::GpuKind> kinds_ = gpu_kinds(cluster_);
   std::vector<int> players_;  // by server: on its GPUs
   GroupShapes group_shapes_;

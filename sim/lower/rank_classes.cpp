@@ -141,9 +141,24 @@ class Refiner {
     classes_.paths = palette.size();
   }
 
+  // Neighbours are alike, as a rule, in each member.
+  bool is_like_last(std::size_t e) const {
+    if (e == 0) return false;
+    const RankStructure::Edge &own = s_.edges[e], &last = s_.edges[e - 1];
+    if (own.label != last.label || own.ordered != last.ordered || own.paths + last.paths > 0)
+      return false;
+    return std::ranges::equal(
+        s_.members_of(own), s_.members_of(last),
+        [&](std::uint32_t a, std::uint32_t b) { return classes_.of_rank[a] == classes_.of_rank[b]; });
+  }
+
   void colour_edges() {
     Palette palette;
     for (std::size_t e = 0; e < s_.edges.size(); ++e) {
+      if (is_like_last(e)) {
+        classes_.of_edge[e] = classes_.of_edge[e - 1];
+        continue;
+      }
       const RankStructure::Edge& edge = s_.edges[e];
       key_.assign({edge.label, edge.ordered ? 1U : 0U});
       for (const std::uint32_t rank : s_.members_of(edge))
@@ -162,16 +177,24 @@ class Refiner {
   std::uint32_t colour_ranks() {
     Palette palette;
     Colours finer(classes_.of_rank.size());
+    std::vector<std::uint32_t> edges, last;  // a rank's, in their order, and those of the one before
     for (std::size_t r = 0; r < finer.size(); ++r) {
-      key_.assign(1, classes_.of_rank[r]);
+      edges.clear();
       const std::uint32_t end = edges_of_rank_.offset[r + 1];
       for (std::uint32_t i = edges_of_rank_.offset[r]; i < end; ++i) {
         const std::uint32_t e = edges_of_rank_.item[i];
         const RankStructure::Edge& edge = s_.edges[e];
-        key_.push_back(2 * classes_.of_edge[e] +
-                       (edge.ordered && s_.members[edge.first_member] == r ? 1U : 0U));
+        edges.push_back(2 * classes_.of_edge[e] +
+                        (edge.ordered && s_.members[edge.first_member] == r ? 1U : 0U));
       }
+      if (r > 0 && classes_.of_rank[r] == classes_.of_rank[r - 1] && edges == last) {
+        finer[r] = finer[r - 1];
+        continue;
+      }
+      key_.assign(1, classes_.of_rank[r]);
+      key_.insert(key_.end(), edges.begin(), edges.end());
       std::sort(key_.begin() + 1, key_.end());
+      std::swap(edges, last);
       finer[r] = palette.colour(key_);
     }
     classes_.of_rank = std::move(finer);
