@@ -34,7 +34,9 @@ CompiledCode::CompiledCode(const Program& source)
                     "segment {}+{} of {} kernels", segment.first_kernel, segment.kernels,
                     source.kernels.size());
   std::uint32_t busy = 0;  // bit s: stream s has ops
+  std::size_t all_ops = 0;
   for (const Block& block : source.blocks) {
+    all_ops += block.ops.size();
     for (const Op& op : block.ops) {
       check_op(source, op);
       busy |= 1U << op.stream;
@@ -46,6 +48,7 @@ CompiledCode::CompiledCode(const Program& source)
       collective_ports.push_back(op.kind == OpKind::collective ? op.port : kNoPort);
     }
   }
+  ops.reserve(all_ops);
   for (const Block& block : source.blocks)
     compile_block(source, block, busy);
 }
@@ -64,7 +67,16 @@ CompiledProgram::CompiledProgram(const Program& source, std::shared_ptr<Compiled
 }
 
 void CompiledCode::compile_block(const Program& source, const Block& block, std::uint32_t busy) {
-  std::vector<std::vector<CompiledOp>> by_stream(streams);
+  std::array<std::uint32_t, kMaxStreams> of_stream{}, next{};  // ops of the block; into `ops`
+  for (const Op& op : block.ops)
+    ++of_stream[op.stream];
+  auto behind = static_cast<std::uint32_t>(ops.size());
+  for (std::uint32_t s = 0; s < streams; ++s) {
+    stream_begin.push_back(next[s] = behind);
+    behind += std::exchange(of_stream[s], 0);
+  }
+  stream_begin.push_back(behind);
+  ops.resize(behind);
   std::vector<std::uint32_t> in_column(columns);
   // [stream * streams + other]: ops of the other that those of the stream have waited for.
   std::vector<std::uint32_t> waited(std::size_t{streams} * streams, kUnused);
@@ -72,17 +84,18 @@ void CompiledCode::compile_block(const Program& source, const Block& block, std:
   for (std::uint32_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
     enqueued.calls = later(enqueued.calls, op.call);
-    CompiledOp compiled{.kind = op.kind,
-                        .stream = op.stream,
-                        .index = i,
-                        .subject = op.subject,
-                        .port = op.port,
-                        .launches = op.launches,
-                        .launches_before = enqueued.launches,
-                        .calls_before = enqueued.calls,
-                        .first_effect = op.first_effect,
-                        .effects = op.effects,
-                        .drained = op.drained};
+    CompiledOp& compiled = ops[next[op.stream] + of_stream[op.stream]++];
+    compiled = {.kind = op.kind,
+                .stream = op.stream,
+                .index = i,
+                .subject = op.subject,
+                .port = op.port,
+                .launches = op.launches,
+                .launches_before = enqueued.launches,
+                .calls_before = enqueued.calls,
+                .first_effect = op.first_effect,
+                .effects = op.effects,
+                .drained = op.drained};
     enqueued.launches += op.launches;
     if (op.kind == OpKind::compute) {
       compiled.subject = work(op.subject, op.launches);
@@ -94,7 +107,7 @@ void CompiledCode::compile_block(const Program& source, const Block& block, std:
     compiled.first_threshold = static_cast<std::uint32_t>(thresholds.size());
     for (std::uint32_t bits = op.waits & busy; bits != 0; bits &= bits - 1) {
       const auto s = static_cast<std::uint32_t>(std::countr_zero(bits));
-      const auto threshold = static_cast<std::uint32_t>(by_stream[s].size());
+      const std::uint32_t threshold = of_stream[s];
       std::uint32_t& known = waited[std::size_t{op.stream} * streams + s];
       if (std::exchange(known, threshold) == threshold) continue;
       compiled.waits |= 1U << s;
@@ -105,13 +118,7 @@ void CompiledCode::compile_block(const Program& source, const Block& block, std:
       compiled.takes |= effect.bytes > 0;
       compiled.releases |= effect.bytes < 0;
     }
-    by_stream[op.stream].push_back(compiled);
   }
-  for (const std::vector<CompiledOp>& list : by_stream) {
-    stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
-    ops.insert(ops.end(), list.begin(), list.end());
-  }
-  stream_begin.push_back(static_cast<std::uint32_t>(ops.size()));
   counts.insert(counts.end(), in_column.begin(), in_column.end());
   host.push_back(enqueued);
 }
