@@ -136,15 +136,22 @@ def print_searches(program):
 
 def main():
     program = os.path.abspath(sys.argv[1])
+    scenarios = [os.path.abspath(path) for path in sys.argv[2:]]
     os.environ.setdefault("TRAINYARD_CONFIGS", os.path.join(ROOT, "configs"))
     print(f"{'scenario':<32} {'command':<8} {'median s':>9} {'least s':>9} {'MiB':>7}")
-    if len(sys.argv) == 2:
-        with tempfile.TemporaryDirectory() as folder:
-            for scenario, options, count in large_scenarios.write_all(folder):
-                print_scenario(program, scenario, options, count)
-    for scenario in sys.argv[2:] or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json"))):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # reports that lie in out/ are nobody's business here
+        print_all(program, scenarios, folder)
+        os.chdir(ROOT)
+
+
+def print_all(program, scenarios, folder):
+    if not scenarios:
+        for scenario, options, count in large_scenarios.write_all(folder):
+            print_scenario(program, scenario, options, count)
+    for scenario in scenarios or sorted(glob.glob(os.path.join(ROOT, "configs/scenarios/*.json"))):
         print_scenario(program, scenario)
-    if sys.argv[2:]:
+    if scenarios:
         return
     for name, key, value in GROWN:
         path = os.path.join(ROOT, "configs/scenarios", f"{name}.json")

@@ -197,9 +197,11 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
     key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
     key.then_fetch = fetches_for(order, i);
     key.whole = running_.keeps_whole(slot);
-    const Bytes moved = offload_.moved(range(key.seat));
-    on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
-    most_on_host = std::max(most_on_host, on_host);
+    if (offload_.used()) {
+      const Bytes moved = offload_.moved(range(key.seat));
+      on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;
+      most_on_host = std::max(most_on_host, on_host);
+    }
     if (slot.paired) {
       const Slot& backward = order[++i];
       key.backward_seat = seat_of(backward);
