@@ -23,6 +23,16 @@ void check_op(const Program& program, const Op& op) {
                   program.effects.size());
 }
 
+// Writes the counts to `out`, then adds those of one more block. Returns the place behind.
+std::uint32_t* note_and_add(std::vector<std::uint32_t>& counts, const std::uint32_t* more,
+                            std::uint32_t* out) {
+  for (std::uint32_t& count : counts) {
+    *out++ = count;
+    count += *more++;
+  }
+  return out;
+}
+
 }  // namespace
 
 CompiledCode::CompiledCode(const Program& source)
@@ -124,6 +134,12 @@ void CompiledCode::compile_block(const Program& source, const Block& block, std:
 }
 
 void CompiledProgram::compile_calls() {
+  const std::size_t blocks = program->blocks.size();
+  std::vector<std::uint32_t> ops_of_block(blocks * streams);  // [block * streams + stream]
+  for (std::size_t b = 0; b < blocks; ++b)
+    for (std::size_t s = 0; s < streams; ++s)
+      ops_of_block[b * streams + s] =
+          stream_begin[b * (streams + 1) + s + 1] - stream_begin[b * (streams + 1) + s];
   stream_ops.assign(streams, 0);
   std::vector<std::uint32_t> sequences(columns);
   HostWork before;
@@ -133,20 +149,14 @@ void CompiledProgram::compile_calls() {
   launch_base.reserve(program->calls.size());
   call_base.clear();
   call_base.reserve(program->calls.size());
-  auto ended = ended_base.begin();
-  auto sequence = sequence_base.begin();
+  std::uint32_t* ended = ended_base.data();
+  std::uint32_t* sequence = sequence_base.data();
   for (const Call& call : program->calls) {
-    TRAINYARD_CHECK(call.block < program->blocks.size(), "call of block {} of {}", call.block,
-                    program->blocks.size());
-    ended = std::copy(stream_ops.begin(), stream_ops.end(), ended);
-    sequence = std::copy(sequences.begin(), sequences.end(), sequence);
+    TRAINYARD_CHECK(call.block < blocks, "call of block {} of {}", call.block, blocks);
+    ended = note_and_add(stream_ops, ops_of_block.data() + call.block * streams, ended);
+    sequence = note_and_add(sequences, code->counts.data() + call.block * columns, sequence);
     launch_base.push_back(before.launches);
     call_base.push_back(before.calls);
-    const std::size_t first = std::size_t{call.block} * (streams + 1);
-    for (std::uint32_t s = 0; s < streams; ++s)
-      stream_ops[s] += stream_begin[first + s + 1] - stream_begin[first + s];
-    for (std::uint32_t c = 0; c < columns; ++c)
-      sequences[c] += code->counts[std::size_t{call.block} * columns + c];
     before.launches += code->host[call.block].launches;
     before.calls = later(before.calls, code->host[call.block].calls);
   }

@@ -114,6 +114,7 @@ enum class CallKind : std::uint8_t {
   pair,  // a forward, and the backward of another micro-batch
   step,
 };
+inline constexpr std::size_t kCallKinds = 6;
 struct CallInfo {
   CallKind kind = CallKind::forward;
   int microbatch = 0;

@@ -13,22 +13,6 @@ std::string_view name(Placement placement) {
   return "?";
 }
 
-int directions(const PipelineShape& shape) {
-  return shape.placement == Placement::bidirectional ? 2 : 1;
-}
-
-int virtual_stages(const PipelineShape& shape) {
-  return shape.stages * shape.chunks;
-}
-
-int parts(const PipelineShape& shape) {
-  return directions(shape) * shape.chunks;
-}
-
-int part(const PipelineShape& shape, const Slot& slot) {
-  return part(shape.chunks, slot);
-}
-
 int part(const PipelineShape& shape, const Seat& seat) {
   return seat.direction * shape.chunks + seat.chunk;
 }

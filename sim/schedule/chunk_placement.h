@@ -19,16 +19,24 @@ struct Seat {
 enum class Hop : std::uint8_t { stay, next, previous };
 
 // Copies of the network.
-int directions(const PipelineShape& shape);
+inline int directions(const PipelineShape& shape) {
+  return shape.placement == Placement::bidirectional ? 2 : 1;
+}
 // Virtual stages of one copy; they are numbered 0 .. in the direction of forward.
-int virtual_stages(const PipelineShape& shape);
+inline int virtual_stages(const PipelineShape& shape) {
+  return shape.stages * shape.chunks;
+}
 // Parts that one stage holds, and the number of a slot's among them.
-int parts(const PipelineShape& shape);
+inline int parts(const PipelineShape& shape) {
+  return directions(shape) * shape.chunks;
+}
 // `chunks`: of the shape.
 inline int part(int chunks, const Slot& slot) {
   return slot.direction * chunks + slot.chunk;
 }
-int part(const PipelineShape& shape, const Slot& slot);
+inline int part(const PipelineShape& shape, const Slot& slot) {
+  return part(shape.chunks, slot);
+}
 int part(const PipelineShape& shape, const Seat& seat);
 
 int virtual_stage(const PipelineShape& shape, const Seat& seat);

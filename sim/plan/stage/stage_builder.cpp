@@ -217,7 +217,7 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
       stage.calls.push_back({.kind = CallKind::forward, .microbatch = slot.microbatch});
     }
     // `i` is now the slot whose backward ends with this call, if one does.
-    builder_.call(blocks.find(key, [&] { return blocks_.add(key); }),
+    builder_.call(blocks.find(key, info.chunk, [&] { return blocks_.add(key); }),
                   static_cast<std::uint32_t>(slot.microbatch));
     stage.calls.push_back(info);
     if (updates_ == Updates::after_all) continue;

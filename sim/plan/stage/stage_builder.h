@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <vector>
@@ -52,25 +53,28 @@ class StageBuilder {
   Role build(const std::vector<schedule::Slot>& order, StagePatterns* patterns = nullptr);
 
  private:
-  // The blocks of keys. Passes repeat, so that the one which came after the last one before is
-  // looked at first.
+  // The blocks of keys. Passes repeat, so that the last one of the same kind on the same part of
+  // the stage is looked at first.
   class Blocks {
    public:
+    // `part`: schedule::part() of the key's seat.
     template <class Write>
-    std::uint32_t find(const BlockKey& key, const Write& write) {
-      if (last_ < after_.size() && after_[last_] != nullptr && after_[last_]->first == key)
-        return last_ = after_[last_]->second;
+    std::uint32_t find(const BlockKey& key, int part, const Write& write) {
+      std::vector<const Block*>& of_part = last_[static_cast<std::size_t>(key.kind)];
+      const auto at = static_cast<std::size_t>(part);
+      if (at >= of_part.size()) of_part.resize(at + 1, nullptr);
+      if (of_part[at] != nullptr && of_part[at]->first == key) return of_part[at]->second;
       auto block = blocks_.find(key);
       if (block == blocks_.end()) block = blocks_.emplace(key, write()).first;
-      if (last_ >= after_.size()) after_.resize(last_ + 1, nullptr);
-      after_[last_] = &*block;
-      return last_ = block->second;
+      of_part[at] = &*block;
+      return block->second;
     }
 
    private:
+    using Block = std::pair<const BlockKey, std::uint32_t>;
+
     std::map<BlockKey, std::uint32_t> blocks_;
-    std::vector<const std::pair<const BlockKey, std::uint32_t>*> after_;  // by block
-    std::uint32_t last_ = 0;
+    std::array<std::vector<const Block*>, kCallKinds> last_;  // by kind and part
   };
 
   // As the micro-batch runs it that is written.
