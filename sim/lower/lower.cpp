@@ -95,9 +95,7 @@ class Lowering {
   using Members = std::span<const Player>;
 
   const Device& device(Player player) const { return placement_[index(player)]; }
-  int gpu(Player player) const {
-    return device(player).server * slots_ + device(player).gpu;
-  }
+  int gpu(Player player) const { return device(player).server * slots_ + device(player).gpu; }
   // Until the next call.
   std::span<const int> gpus(Members players) {
     gpus_.clear();

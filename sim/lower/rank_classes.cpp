@@ -147,9 +147,10 @@ class Refiner {
     const RankStructure::Edge &own = s_.edges[e], &last = s_.edges[e - 1];
     if (own.label != last.label || own.ordered != last.ordered || own.paths + last.paths > 0)
       return false;
-    return std::ranges::equal(
-        s_.members_of(own), s_.members_of(last),
-        [&](std::uint32_t a, std::uint32_t b) { return classes_.of_rank[a] == classes_.of_rank[b]; });
+    return std::ranges::equal(s_.members_of(own), s_.members_of(last),
+                              [&](std::uint32_t a, std::uint32_t b) {
+                                return classes_.of_rank[a] == classes_.of_rank[b];
+                              });
   }
 
   void colour_edges() {
@@ -177,7 +178,8 @@ class Refiner {
   std::uint32_t colour_ranks() {
     Palette palette;
     Colours finer(classes_.of_rank.size());
-    std::vector<std::uint32_t> edges, last;  // a rank's, in their order, and those of the one before
+    std::vector<std::uint32_t> edges,
+        last;  // a rank's, in their order, and those of the one before
     for (std::size_t r = 0; r < finer.size(); ++r) {
       edges.clear();
       const std::uint32_t end = edges_of_rank_.offset[r + 1];

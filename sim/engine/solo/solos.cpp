@@ -134,8 +134,7 @@ class BlockView {
     }
   }
 
-  static constexpr std::uint32_t kAll =
-      kWidth < 32 ? (1U << kWidth % 32) - 1 : ~std::uint32_t{0};
+  static constexpr std::uint32_t kAll = kWidth < 32 ? (1U << kWidth % 32) - 1 : ~std::uint32_t{0};
 
   std::vector<Known> ops_;
   std::vector<Row> before_, ended_;  // by op
