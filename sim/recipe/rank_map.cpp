@@ -62,12 +62,6 @@ RankMap::RankMap(const ParallelDegrees& degrees, const RankOrder& order) {
   world_size_ = static_cast<int>(stride);
 }
 
-int RankMap::coordinate(Rank rank, Axis axis) const {
-  TRAINYARD_CHECK(index(rank) < static_cast<std::size_t>(world_size_), "rank {} of {}", index(rank),
-                  world_size_);
-  return static_cast<int>(index(rank)) / stride(axis) % size(axis);
-}
-
 RankCoordinates RankMap::coordinates(Rank rank) const {
   return {.tensor = coordinate(rank, Axis::tensor),
           .context = coordinate(rank, Axis::context),
@@ -83,12 +77,6 @@ Rank RankMap::rank(const RankCoordinates& at) const {
     number += place[i] * stride_[i];
   }
   return static_cast<Rank>(number);
-}
-
-Rank RankMap::peer(Rank rank, Axis axis, int place) const {
-  TRAINYARD_CHECK(0 <= place && place < size(axis), "place {} of {}", place, size(axis));
-  const int steps = place - coordinate(rank, axis);
-  return static_cast<Rank>(static_cast<int>(index(rank)) + steps * stride(axis));
 }
 
 std::vector<Rank> RankMap::group(Rank rank, Axis axis) const {

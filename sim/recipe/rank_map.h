@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/check.h"
 #include "sim/base/ids.h"
 #include "sim/recipe/recipe.h"
 
@@ -36,12 +37,20 @@ class RankMap {
   int world_size() const { return world_size_; }
   int size(Axis axis) const { return size_[static_cast<std::size_t>(axis)]; }
 
-  int coordinate(Rank rank, Axis axis) const;
+  int coordinate(Rank rank, Axis axis) const {
+    TRAINYARD_CHECK(index(rank) < static_cast<std::size_t>(world_size_), "rank {} of {}",
+                    index(rank), world_size_);
+    return static_cast<int>(index(rank)) / stride(axis) % size(axis);
+  }
   RankCoordinates coordinates(Rank rank) const;
   Rank rank(const RankCoordinates& at) const;
 
   // The rank that differs from `rank` only in its place on `axis`. O(1).
-  Rank peer(Rank rank, Axis axis, int place) const;
+  Rank peer(Rank rank, Axis axis, int place) const {
+    TRAINYARD_CHECK(0 <= place && place < size(axis), "place {} of {}", place, size(axis));
+    const int steps = place - coordinate(rank, axis);
+    return static_cast<Rank>(static_cast<int>(index(rank)) + steps * stride(axis));
+  }
 
   // The ranks that differ from `rank` only on `axis`, by their place on it. O(size of the group).
   std::vector<Rank> group(Rank rank, Axis axis) const;

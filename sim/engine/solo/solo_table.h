@@ -80,6 +80,7 @@ struct SoloTable {
   // Behind the last of what is told so long after the begin, from `from` on; what begins then is
   // not.
   std::uint32_t find_behind(std::uint32_t from, Duration until) const {
+    if (until >= length) return static_cast<std::uint32_t>(told.size());
     auto behind = std::partition_point(told.begin() + from + 1, told.end(),
                                        [&](const Told& one) { return one.at < until; });
     while (behind != told.end() && behind->at == until && behind->ends)
