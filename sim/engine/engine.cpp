@@ -90,15 +90,15 @@ class Engine {
         }
         continue;
       }
-      if (queue_.instant_is_over()) {
+      while (!queue_.instant_is_over()) {
+        fetch_ahead(queue_.upcoming(), state_);
+        const Event event = queue_.pop_present();
         if (!count_event()) return give_up();
-        reshare();
-        continue;
+        handle(event);
       }
-      fetch_ahead(queue_.upcoming(), state_);
-      const Event event = queue_.pop();
+      if (!reshare_due_) continue;
       if (!count_event()) return give_up();
-      handle(event);
+      reshare();
     }
   }
 

@@ -59,16 +59,16 @@ class EventQueue {
   // Moves the clock to the event it returns. Requires: !empty().
   Event pop() {
     TRAINYARD_CHECK(size_ > 0, "pop from an empty queue");
-    --size_;
-    for (;;) {
-      for (const Phase phase : {Phase::finish, Phase::start}) {
-        Fifo& events = present(phase);
-        if (events.is_empty()) continue;
-        const Item& item = events.pop();
-        return {now_, item.subject, item.version, phase, item.kind};
-      }
+    while (instant_is_over())
       advance(next());
-    }
+    return pop_present();
+  }
+  // The next event of now(). Requires: !instant_is_over().
+  Event pop_present() {
+    --size_;
+    const Phase phase = present(Phase::finish).is_empty() ? Phase::start : Phase::finish;
+    const Item& item = present(phase).pop();
+    return {now_, item.subject, item.version, phase, item.kind};
   }
 
   // What is popped next, as long as nothing of an earlier phase is pushed.

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
 
 #include "sim/engine/solo/solo_table.h"
 
@@ -42,7 +42,7 @@ class SoloStretches {
                           const Cut& cut, std::size_t& left);
 
  private:
-  std::unordered_map<std::uint64_t, SoloStretch> known_;
+  std::map<std::uint64_t, SoloStretch> known_;
 };
 
 }  // namespace trainyard::engine

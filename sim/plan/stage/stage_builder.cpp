@@ -92,6 +92,22 @@ std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
   return seat_of(next);
 }
 
+void StageBuilder::find_key(const std::vector<Slot>& order, std::size_t at, bool completes,
+                            BlockKey& key) {
+  const Slot& slot = order[at];
+  key.kind = call_kind(slot);
+  key.seat = seat_of(slot);
+  key.role = data_.role(order, at, completes);
+  key.receives.clear();
+  messages_.receive(stage_, slot, key.receives);
+  key.whole = running_.keeps_whole(slot);
+  key.fetched = at > 0 && slot.pass != Pass::forward && fetches_for(order, at - 1).has_value();
+  key.then_fetch = fetches_for(order, at);
+  key.backward_seat = {};
+  key.backward_role = {};
+  key.backward_whole = false;
+}
+
 void StageBuilder::update(Role& stage) {
   if (!step_block_) step_block_ = blocks_.add({.kind = CallKind::step});
   builder_.call(*step_block_, 0);
@@ -185,18 +201,9 @@ Role StageBuilder::build(const std::vector<Slot>& order, StagePatterns* patterns
   BlockKey key;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Slot& slot = order[i];
-    std::vector<PipelineMessage> receives = std::move(key.receives);  // for its memory
-    receives.clear();
-    key = {.kind = call_kind(slot),
-           .seat = seat_of(slot),
-           .role = data_.role(order, i, completes[i]),
-           .receives = std::move(receives)};
+    find_key(order, i, completes[i], key);
     CallInfo info{
         .kind = key.kind, .microbatch = slot.microbatch, .chunk = part(step_.shape, slot)};
-    messages_.receive(stage_, slot, key.receives);
-    key.fetched = i > 0 && slot.pass != Pass::forward && fetches_for(order, i - 1).has_value();
-    key.then_fetch = fetches_for(order, i);
-    key.whole = running_.keeps_whole(slot);
     if (offload_.used()) {
       const Bytes moved = offload_.moved(range(key.seat));
       on_host = slot.pass == Pass::forward ? on_host + moved : on_host - moved;

@@ -111,6 +111,9 @@ class StageBuilder {
   void write_pair(const BlockKey& key);
   void receive(const PipelineMessage& message);
   void send(const schedule::Seat& seat, schedule::Pass pass);
+  // Of the slot at `at`, as if it were none of a pair. What `key` held is gone.
+  void find_key(const std::vector<schedule::Slot>& order, std::size_t at, bool completes,
+                BlockKey& key);
   std::uint32_t write_step();
   void update(Role& stage);
   void finish(Role& stage, StagePatterns* patterns, const std::optional<StageLikeness>& alike);
