@@ -90,8 +90,8 @@ class EventQueue {
   // All events in the order in which they leave. Requires: instant_is_over().
   void pending(std::vector<Event>& events) const {
     events.clear();
-    for (const std::vector<Ahead>& bucket : buckets_)
-      for (const Ahead& ahead : bucket) {
+    for (const Bucket& bucket : buckets_)
+      for (const Ahead& ahead : bucket.all()) {
         const Fifo& list = lists_[ahead.list];
         for (const Item& item : list.is_empty() ? std::span(&ahead.first, 1) : list.left())
           events.push_back({ahead.at, item.subject, item.version, ahead.phase, item.kind});
@@ -118,8 +118,8 @@ class EventQueue {
     if (!instant_is_over()) return now_;
     if (next_ == kUnknown) {
       const auto first = static_cast<std::size_t>(std::countr_zero(occupied_));
-      next_ = buckets_[first].front().at;
-      for (const Ahead& ahead : buckets_[first])
+      next_ = kUnknown;
+      for (const Ahead& ahead : buckets_[first].all())
         if (ahead.at < next_) next_ = ahead.at;
     }
     return next_;
@@ -132,7 +132,7 @@ class EventQueue {
     if (bucket == 0 || (occupied_ >> bucket & 1) == 0) return;
     occupied_ &= ~(std::uint64_t{1} << bucket);
     next_ = kUnknown;
-    for (const Ahead& ahead : buckets_[bucket]) {
+    for (const Ahead& ahead : buckets_[bucket].all()) {
       if (ahead.at == now_)
         begin(ahead);
       else
@@ -192,6 +192,23 @@ class EventQueue {
     Phase phase = Phase::finish;
     std::uint32_t list = 0;  // into lists_: all of them, if there is more than the first
   };
+  // Keeps its memory.
+  class Bucket {
+   public:
+    std::span<const Ahead> all() const { return std::span(room_).first(count_); }
+    void push_back(const Ahead& ahead) {
+      if (count_ == room_.size()) [[unlikely]]
+        grow();
+      room_[count_++] = ahead;
+    }
+    void clear() { count_ = 0; }
+
+   private:
+    [[gnu::noinline]] void grow() { room_.resize(std::max<std::size_t>(8, 2 * count_)); }
+
+    std::vector<Ahead> room_;
+    std::size_t count_ = 0;
+  };
   // The newest list of an instant.
   struct Recent {
     Duration at = kUnknown;
@@ -248,7 +265,7 @@ class EventQueue {
   }
 
   std::array<Fifo, 2> present_;
-  std::array<std::vector<Ahead>, 64> buckets_;
+  std::array<Bucket, 64> buckets_;
   std::uint64_t occupied_ = 0;
   std::size_t size_ = 0;
   Duration now_{};

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +64,13 @@ class LabelIndex {
   // was asked for last.
   struct Names {
     std::vector<std::string> names;
-    std::multimap<std::size_t, std::uint32_t> by_hash;
+    // By the last bits of their hashes, each in the first place that was free from there on; of a
+    // power of two, at most half are taken.
+    struct Place {
+      std::size_t hash = 0;
+      std::uint32_t name = engine::Labels::kNothing;
+    };
+    std::vector<Place> places = std::vector<Place>(64);
     std::uint32_t last = 0;
 
     std::uint32_t of(const std::string& name) {
@@ -74,13 +79,28 @@ class LabelIndex {
     }
     std::uint32_t find(const std::string& name) {
       const std::size_t hash = std::hash<std::string>()(name);
-      auto [known, end] = by_hash.equal_range(hash);
-      for (; known != end; ++known)
-        if (names[known->second] == name) return known->second;
+      Place& place = find(hash, name);
+      if (place.name != engine::Labels::kNothing) return place.name;
       const auto added = static_cast<std::uint32_t>(names.size());
-      by_hash.emplace_hint(end, hash, added);
+      place = {hash, added};
       names.push_back(name);
+      if (2 * names.size() > places.size()) grow();
       return added;
+    }
+
+   private:
+    Place& find(std::size_t hash, const std::string& name) {
+      for (std::size_t at = hash;; ++at) {
+        Place& place = places[at % places.size()];
+        if (place.name == engine::Labels::kNothing) return place;
+        if (place.hash == hash && names[place.name] == name) return place;
+      }
+    }
+    void grow() {
+      std::vector<Place> before(2 * places.size());
+      std::swap(before, places);
+      for (const Place& place : before)
+        if (place.name != engine::Labels::kNothing) find(place.hash, names[place.name]) = place;
     }
   };
 

@@ -129,7 +129,9 @@ class BlockView {
         has_ended(s);
       }
       open_[i] = open;
-      ++count[own];
+      // A row at once: it is read as one right behind.
+      for (std::uint32_t u = 0; u < kWidth; ++u)
+        count[u] += u == own ? 1 : 0;
       tail[own] = i;
     }
   }
