@@ -27,6 +27,7 @@ class LabelIndex {
     const std::size_t row = where + 1U;  // 0: nothing
     if (row >= labels_.size()) labels_.resize(row + 1);
     std::vector<Known>& known = labels_[row];
+    if (known.empty()) known.reserve(labels_[std::exchange(last_row_, row)].size());
     const auto at = std::lower_bound(known.begin(), known.end(), what,
                                      [](const Known& a, std::uint32_t b) { return a.what < b; });
     if (at != known.end() && at->what == what) return at->label;
@@ -111,6 +112,7 @@ class LabelIndex {
 
   std::vector<engine::Labels::Parts> parts_;  // by label
   std::vector<std::vector<Known>> labels_;    // by where + 1, ascending
+  std::size_t last_row_ = 0;                  // the newest: the next is as long, as a rule
 };
 
 }  // namespace trainyard::plan

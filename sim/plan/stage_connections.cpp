@@ -90,6 +90,19 @@ Groups spoken(const RankGroups& groups) {
   return groups.empty() || groups.front().size() == 1 ? Groups() : Groups(groups);
 }
 
+// The same of groups_along().
+Groups spoken_along(const RankMap& ranks, Axis axis) {
+  Groups groups;
+  std::vector<Player> members(static_cast<std::size_t>(ranks.size(axis)));
+  for (int g = 0; members.size() > 1 && g < ranks.groups(axis); ++g) {
+    const Rank first = ranks.first_of_group(g, axis);
+    for (std::size_t place = 0; place < members.size(); ++place)
+      members[place] = static_cast<Player>(ranks.peer(first, axis, static_cast<int>(place)));
+    groups.add(members);
+  }
+  return groups;
+}
+
 double busiest(const std::vector<double>& loads) {
   return loads.empty() ? 1 : *std::max_element(loads.begin(), loads.end());
 }
@@ -140,7 +153,7 @@ ConnectionId StageConnections::layer(models::LayerGroup group) {
                         .stream = stream,
                         .group = word,
                         .busiest_load = busiest_load,
-                        .groups = spoken(groups_along(ranks, axis))};
+                        .groups = spoken_along(ranks, axis)};
     });
   };
   const double load = busiest(plan_.expert_load);

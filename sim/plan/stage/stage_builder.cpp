@@ -122,11 +122,12 @@ void StageBuilder::hold_tables(Role& stage) {
   for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       const models::Resident& tables = layer(place).resident;
-      builder_.resident(MemoryKind::parameters, tables.weights, layer(place).name);
-      builder_.resident(MemoryKind::optimizer_state, tables.optimizer_state,
-                        "state of " + layer(place).name);
-      builder_.resident(MemoryKind::communication_buffers, tables.buffers,
-                        "exchange of " + layer(place).name);
+      const std::string& name = layer(place).name;
+      builder_.resident(MemoryKind::parameters, tables.weights, name);
+      if (tables.optimizer_state > Bytes(0))
+        builder_.resident(MemoryKind::optimizer_state, tables.optimizer_state, "state of " + name);
+      if (tables.buffers > Bytes(0))
+        builder_.resident(MemoryKind::communication_buffers, tables.buffers, "exchange of " + name);
       builder_.resident(MemoryKind::logits, outputs * layer(place).outputs,
                         "outputs of micro-batches");
       stage.parameters += tables.parameters;
