@@ -106,10 +106,9 @@ class StageBuilder {
   std::uint32_t write_pass(const BlockKey& key);
   void write_forward(const BlockKey& key);
   void write_backward(const BlockKey& key);
-  void receive_all(const BlockKey& key);
   void start(Role& stage);
   void write_pair(const BlockKey& key);
-  void receive(const PipelineMessage& message);
+  void receive(const std::vector<PipelineMessage>& messages);
   void send(const schedule::Seat& seat, schedule::Pass pass);
   // Of the slot at `at`, as if it were none of a pair. What `key` held is gone.
   void find_key(const std::vector<schedule::Slot>& order, std::size_t at, bool completes,

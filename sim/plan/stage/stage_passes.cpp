@@ -80,20 +80,22 @@ void pass_on(ProgramBuilder& builder, ChainRange range) {
 
 }  // namespace
 
-void StageBuilder::receive(const PipelineMessage& message) {
-  const ConnectionId lane = builder_.connections().lane(message.lane);
-  const Bytes whole = boundary_bytes(step_, work_, message);
-  const bool gradients = carries_gradients(message.lane);
-  const std::string what = gradients ? "gradients" : "activations";
-  const PairPart part = gradients ? PairPart::backward : PairPart::forward;
-  builder_.receive(lane, part_of_message(whole, plan_), "receive " + what, part);
-  if (!splits_messages(plan_)) return;
-  // Source: Megatron-LM 2021, megatron/p2p_communication.py (gather_split_1d_tensor).
-  builder_.collective(StreamKind::tensor, builder_.connections().layer(models::LayerGroup::tensor),
-                      {CollectiveKind::all_gather, whole},
-                      stream_bit(step_.cast.connections[lane].arrives_on),
-                      "gather received " + what, part);
-  builder_.compute_waits_for(stream_bit(StreamKind::tensor));
+void StageBuilder::receive(const std::vector<PipelineMessage>& messages) {
+  for (const PipelineMessage& message : messages) {
+    const ConnectionId lane = builder_.connections().lane(message.lane);
+    const Bytes whole = boundary_bytes(step_, work_, message);
+    const bool gradients = carries_gradients(message.lane);
+    const std::string what = gradients ? "gradients" : "activations";
+    const PairPart part = gradients ? PairPart::backward : PairPart::forward;
+    builder_.receive(lane, part_of_message(whole, plan_), "receive " + what, part);
+    if (!splits_messages(plan_)) continue;
+    // Source: Megatron-LM 2021, megatron/p2p_communication.py (gather_split_1d_tensor).
+    builder_.collective(
+        StreamKind::tensor, builder_.connections().layer(models::LayerGroup::tensor),
+        {CollectiveKind::all_gather, whole}, stream_bit(step_.cast.connections[lane].arrives_on),
+        "gather received " + what, part);
+    builder_.compute_waits_for(stream_bit(StreamKind::tensor));
+  }
 }
 
 void StageBuilder::send(const Seat& seat, Pass pass) {
@@ -217,7 +219,7 @@ void StageBuilder::write_backward(const BlockKey& key) {
     data_.before(place);
     offload_.before(place);
     if (ahead) write(builder_, again_acts(key.kind, place));
-    if (ahead && place == first) receive_all(key);
+    if (ahead && place == first) receive(key.receives);
     branches_.before(place);
     if (!ahead) write(builder_, again_acts(key.kind, place));
     write(builder_, backward_acts(key.kind, place, true));
@@ -254,11 +256,6 @@ void StageBuilder::write_pair(const BlockKey& key) {
   send(key.backward_seat, Pass::backward);
 }
 
-void StageBuilder::receive_all(const BlockKey& key) {
-  for (const PipelineMessage& message : key.receives)
-    receive(message);
-}
-
 std::uint32_t StageBuilder::write_pass(const BlockKey& key) {
   running_.run(key.whole);
   builder_.begin_block();
@@ -266,7 +263,7 @@ std::uint32_t StageBuilder::write_pass(const BlockKey& key) {
   const bool is_backward =
       key.kind != CallKind::forward && key.kind != CallKind::pair && key.kind != CallKind::step;
   const bool empty = range(key.seat).first == range(key.seat).last;
-  if (!recipe_.recompute.ahead || !is_backward || empty) receive_all(key);
+  if (!recipe_.recompute.ahead || !is_backward || empty) receive(key.receives);
   switch (key.kind) {
     case CallKind::forward: write_forward(key); break;
     case CallKind::backward:
