@@ -1,7 +1,6 @@
 #include "sim/engine/periods/period_skipper.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "sim/engine/periods/repetition.h"
@@ -86,9 +85,7 @@ void PeriodSkipper::look(Duration& last, std::uint64_t& events) {
   // A look costs as much as an event of every few streams.
   if (events - seen_events_ < state_.streams.size() / 8) return;
   seen_events_ = events;
-  // The longer nothing has been found, the less often it is worth a look.
-  if (++dues_ % std::bit_floor(1 + in_vain_ / 8) != 0 || !stood_here()) return;
-  ++in_vain_;
+  if (!stood_here()) return;
   present_.clear(queue_.now(), state_.actors.size());
   StateWalk reading(present_);
   if (!walk(reading, last, events)) return;
@@ -100,7 +97,6 @@ void PeriodSkipper::look(Duration& last, std::uint64_t& events) {
   walk(moving, last, events);
   skipped_ += events - before;
   seen_events_ = events;
-  in_vain_ = 0;
   recent_.clear();
   next_ = 0;
   has_kept_ = false;

@@ -66,7 +66,6 @@ class PeriodSkipper {
   std::set<std::uint64_t> stood_;      // hashes of where streams have stood
   std::uint64_t power_ = 1, age_ = 0;  // of the kept state, in states looked at
   std::uint64_t seen_events_ = 0;      // when a state was last looked at
-  std::uint64_t dues_ = 0, in_vain_ = 0;  // times a look was due; states since the last period
   std::uint64_t skipped_ = 0;
   std::vector<Event> pending_;
 };
