@@ -68,6 +68,9 @@ struct RunOptions {
   // Goes at once through what concerns one actor alone (solo/solos.h), if nothing is recorded and
   // the observer may be told late. No result tells.
   bool solos = true;
+  // So many stretches of solos are kept to be looked up (solo/solo_stretches.h), those that come
+  // first; a thousand are a megabyte. What else happens in solos is gone through op by op.
+  std::size_t most_stretches = 16384;
 };
 
 // Requires: indices of programs, actors, communicators and channels are in range; members and

@@ -81,7 +81,48 @@ void check_same_order(std::size_t pending, std::size_t operations) {
   CHECK(wrong == 0);
 }
 
+// Looks at what is pending, moves all of it on, and the clock to before the next event.
+void check_moves(std::uint64_t seed) {
+  SplitMix64 random(seed);
+  EventQueue queue;
+  std::vector<Event> list;
+  std::uint32_t sequence = 0;
+  std::size_t wrong = 0;
+  const auto earlier = [](const Event& a, const Event& b) { return key(a) < key(b); };
+  for (int i = 0; i < 5000; ++i) {
+    const std::uint64_t kind = random.below(10);
+    const auto next = std::min_element(list.begin(), list.end(), earlier);
+    if (kind < 5 && list.size() < 300) {
+      const Event event = random_event(random, queue.now(), sequence++);
+      queue.push(event);
+      list.push_back(event);
+    } else if (kind < 7 && !list.empty()) {
+      wrong += key(queue.pop()) != key(*next);
+      list.erase(next);
+    } else if (kind < 9 && !list.empty() && queue.instant_is_over()) {
+      wrong += queue.next() != next->at;
+      const auto gap = static_cast<std::uint64_t>((next->at - queue.now()).count());
+      queue.advance(queue.now() + Duration(static_cast<std::int64_t>(random.below(gap + 1))));
+    } else if (queue.instant_is_over()) {
+      const Duration by(static_cast<std::int64_t>(random.below(100'000)));
+      queue.move_on(by);
+      for (Event& event : list)
+        event.at += by;
+      std::vector<Event> pending;
+      queue.pending(pending);
+      std::sort(list.begin(), list.end(), earlier);
+      wrong += !std::ranges::equal(pending, list, {}, key, key);
+    }
+  }
+  CHECK(wrong == 0);
+}
+
 }  // namespace
+
+TEST_CASE("events may be looked at and moved on") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed)
+    check_moves(seed);
+}
 
 TEST_CASE("radix heap, binary heap and sorted vector give the same sequence") {
   check_same_order<BinaryHeap>(30'000, 1'000'000);

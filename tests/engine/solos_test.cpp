@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/base/random.h"
 #include "tests/engine/random_machine.h"
 #include "tests/engine/same_outcome.h"
 #include "tests/support/rooms.h"
@@ -76,6 +77,27 @@ std::vector<Span> in_order(std::vector<Span> ops) {
   return ops;
 }
 
+// With a listener to some actors only, and with hardly a stretch that is kept.
+void check_some_told(const Machine& machine, std::uint64_t seed) {
+  RunOptions options;
+  options.record = Record::nothing;
+  options.only_kernels_host_may_hold = true;
+  SplitMix64 random(seed);
+  for (std::size_t actor = 0; actor < machine.actors.size(); ++actor)
+    options.recorded.push_back(random.below(3) == 0);
+  SoloListener quick, few, whole;
+  options.observer = &quick;
+  const Outcome quickly = run(machine, options);
+  options.most_stretches = 3;
+  options.observer = &few;
+  check_equal(machine, run(machine, options), quickly);
+  options.solos = false;
+  options.observer = &whole;
+  check_equal(machine, quickly, run(machine, options));
+  CHECK(in_order(quick.ops) == in_order(whole.ops));
+  CHECK(in_order(few.ops) == in_order(whole.ops));
+}
+
 }  // namespace
 
 TEST_CASE("what concerns one actor alone is gone through at once, and nothing tells") {
@@ -93,6 +115,7 @@ TEST_CASE("what concerns one actor alone is gone through at once, and nothing te
       CHECK(in_order(quick.ops) == in_order(whole.ops));
       CHECK(quick.kernels.size() == whole.kernels.size());
       CHECK(quick.backwards == 0);
+      check_some_told(m->machine(), seed);
       late += quick.late > 0 ? 1U : 0U;
       legs += quick.again > 0 ? 1U : 0U;
       ++machines;

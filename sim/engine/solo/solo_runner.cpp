@@ -110,7 +110,11 @@ class SoloRunner::OpByOp {
 
 SoloRunner::SoloRunner(RunState& state, EventQueue& queue, Recorder& recorder,
                        MemoryAccounts& memory, const RunOptions& options)
-    : state_(state), queue_(queue), recorder_(recorder), memory_(memory) {
+    : state_(state),
+      queue_(queue),
+      recorder_(recorder),
+      memory_(memory),
+      stretches_left_(options.most_stretches) {
   const bool on = options.solos && options.record == Record::nothing &&
                   state.machine.share_beside_kernels == kFullShare &&
                   (options.observer == nullptr ||
@@ -302,7 +306,7 @@ void SoloRunner::pass(const SoloStretch& stretch, ActorState& actor, Duration st
     rest.runs = stretch.runs;
 }
 
-// Whole legs at once, and op by op what is before and behind.
+// As one stretch; if somebody is told, whole legs at once and op by op what is before and behind.
 SoloRest SoloRunner::carry_out(ActorState& actor, std::uint64_t& events) {
   StreamState& head = state_.streams[std::exchange(actor.solo, kNone)];
   const bool has_begun = std::exchange(actor.solo_begun, false);

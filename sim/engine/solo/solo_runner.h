@@ -51,10 +51,6 @@ class SoloRunner {
   SoloRest carry_out(ActorState& actor, std::uint64_t& events);
 
  private:
-  // A thousand are a megabyte. Of solos that are cut short at random, as by ranks out of step, few
-  // come again.
-  static constexpr std::size_t kMostStretches = 16384;
-
   struct Kind {
     Kind(SoloKind of, std::uint32_t& next_leg)
         : kind(std::move(of)),
@@ -87,7 +83,7 @@ class SoloRunner {
   std::vector<std::uint32_t> kind_of_;  // by actor, into kinds_
   std::deque<Kind> kinds_;
   std::uint32_t next_leg_ = 0;
-  std::size_t stretches_left_ = kMostStretches;
+  std::size_t stretches_left_;
   std::map<std::vector<std::uint64_t>, std::uint32_t> known_kinds_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, Solos> solos_;  // by code, columns
 };
