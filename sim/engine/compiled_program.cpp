@@ -153,8 +153,10 @@ void CompiledProgram::compile_calls() {
   std::uint32_t* sequence = sequence_base.data();
   for (const Call& call : program->calls) {
     TRAINYARD_CHECK(call.block < blocks, "call of block {} of {}", call.block, blocks);
-    ended = note_and_add(stream_ops, ops_of_block.data() + call.block * streams, ended);
-    sequence = note_and_add(sequences, code->counts.data() + call.block * columns, sequence);
+    ended =
+        note_and_add(stream_ops, ops_of_block.data() + std::size_t{call.block} * streams, ended);
+    sequence =
+        note_and_add(sequences, code->counts.data() + std::size_t{call.block} * columns, sequence);
     launch_base.push_back(before.launches);
     call_base.push_back(before.calls);
     before.launches += code->host[call.block].launches;

@@ -118,7 +118,6 @@ class EventQueue {
     if (!instant_is_over()) return now_;
     if (next_ == kUnknown) {
       const auto first = static_cast<std::size_t>(std::countr_zero(occupied_));
-      next_ = kUnknown;
       for (const Ahead& ahead : buckets_[first].all())
         if (ahead.at < next_) next_ = ahead.at;
     }

@@ -114,7 +114,7 @@ enum class CallKind : std::uint8_t {
   pair,  // a forward, and the backward of another micro-batch
   step,
 };
-inline constexpr std::size_t kCallKinds = 6;
+inline constexpr std::size_t kCallKinds = static_cast<std::size_t>(CallKind::step) + 1;
 struct CallInfo {
   CallKind kind = CallKind::forward;
   int microbatch = 0;

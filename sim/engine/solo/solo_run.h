@@ -27,7 +27,6 @@ struct SoloKind {
   const HostTimes* host = nullptr;
   std::vector<const std::vector<Transfer>*> tables;  // by column; null: has other members
   int units = 1;
-  std::int64_t taken = 0;  // units that others' transfers hold all along
 };
 
 class SoloRun {
@@ -53,7 +52,7 @@ class SoloRun {
   // From the op `entry` of CompiledProgram::ops on, which begins at `now`.
   // Requires: the kind's solo `number` can be entered there.
   SoloRun(const SoloKind& kind, std::uint32_t number, std::uint32_t entry, Duration now)
-      : kind_(kind), now_(now), taken_(kind.taken) {
+      : kind_(kind), now_(now) {
     const CompiledProgram& program = *kind.program;
     const Solo& solo = kind.solos->all()[number];
     const std::uint32_t index = program.ops[entry].index;
@@ -248,7 +247,7 @@ class SoloRun {
 
   const SoloKind& kind_;
   Duration now_;
-  std::int64_t taken_;
+  std::int64_t taken_ = 0;
   bool changed_ = false;
   std::uint64_t told_ = 0;
   std::uint32_t count_ = 0, entry_ = 0;

@@ -49,7 +49,7 @@ struct SoloEffect {
 struct SoloLeg {
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-  std::uint32_t id = 0;               // LegIds, if they are asked for
+  std::uint32_t id = 0;               // LegIds
   std::uint32_t first = 0, next = 0;  // these ops, into CompiledProgram::ops; kNone: there is none
   Duration begin{}, end{};            // from that of the solo
   SoloEffect effect;
@@ -78,7 +78,7 @@ struct SoloTable {
   std::vector<SoloLeg> legs;              // in order, without gaps, where somebody is told of them
 
   // Behind the last of what is told so long after the begin, from `from` on; what begins then is
-  // not.
+  // not, unless the solo is over.
   std::uint32_t find_behind(std::uint32_t from, Duration until) const {
     if (until >= length) return static_cast<std::uint32_t>(told.size());
     auto behind = std::partition_point(told.begin() + from + 1, told.end(),
@@ -90,7 +90,7 @@ struct SoloTable {
 };
 
 // Of what the table tells of in [first, behind), in times from `begin` on.
-// Requires: first < behind; nothing before it ends but by it.
+// Requires: nothing before `first` has an effect behind it.
 SoloEffect solo_effect(const SoloKind& kind, const SoloTable& table, std::uint32_t first,
                        std::uint32_t behind, Duration begin);
 

@@ -43,8 +43,8 @@ namespace {
 // Of fewer ops an event each is no more work.
 constexpr std::uint32_t kFewest = 6;
 
-// So often an op is looked at, in the mean, for solos that would be shorter, so that the time to
-// find them grows with the ops of a block, not with their square.
+// So often an op is looked at, in the mean, for solos that are shorter, so that the time to find
+// them grows with the ops of a block, not with their square.
 constexpr std::size_t kMostInVain = 4;
 
 // What is known of an op of a block from the program alone; streams by BusyStreams.
@@ -287,9 +287,12 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
     for (std::uint32_t first = 0; first < view.size();) {
       std::uint32_t looked = first;
       const std::uint32_t end = finder.end(first, looked);
-      if (end < first + kFewest) {
-        in_vain += looked - first;
-        first = std::max(in_vain > kMostInVain * view.size() ? looked : end, first + 1);
+      const bool is_short = end < first + kFewest;
+      in_vain += looked - (is_short ? first : end);
+      const std::uint32_t next =
+          std::max({in_vain > kMostInVain * view.size() ? looked : end, end, first + 1});
+      if (is_short) {
+        first = next;
         continue;
       }
       Solo solo{.block = block,
@@ -309,7 +312,7 @@ void Solos::find(const CompiledProgram& program, const BusyStreams& busy, std::u
       for (std::uint32_t bits = solo.streams; bits != 0; bits &= bits - 1)
         ends_.push_back(ends[static_cast<std::size_t>(std::countr_zero(bits))]);
       solos_.push_back(solo);
-      first = end;
+      first = next;
     }
   }
 }

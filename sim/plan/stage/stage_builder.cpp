@@ -95,17 +95,16 @@ std::optional<Seat> StageBuilder::fetches_for(const std::vector<Slot>& order,
 void StageBuilder::find_key(const std::vector<Slot>& order, std::size_t at, bool completes,
                             BlockKey& key) {
   const Slot& slot = order[at];
-  key.kind = call_kind(slot);
-  key.seat = seat_of(slot);
-  key.role = data_.role(order, at, completes);
-  key.receives.clear();
-  messages_.receive(stage_, slot, key.receives);
-  key.whole = running_.keeps_whole(slot);
-  key.fetched = at > 0 && slot.pass != Pass::forward && fetches_for(order, at - 1).has_value();
-  key.then_fetch = fetches_for(order, at);
-  key.backward_seat = {};
-  key.backward_role = {};
-  key.backward_whole = false;
+  std::vector<PipelineMessage> receives = std::move(key.receives);  // for its memory
+  receives.clear();
+  messages_.receive(stage_, slot, receives);
+  key = {.kind = call_kind(slot),
+         .seat = seat_of(slot),
+         .role = data_.role(order, at, completes),
+         .receives = std::move(receives),
+         .whole = running_.keeps_whole(slot),
+         .fetched = at > 0 && slot.pass != Pass::forward && fetches_for(order, at - 1).has_value(),
+         .then_fetch = fetches_for(order, at)};
 }
 
 void StageBuilder::update(Role& stage) {
