@@ -32,8 +32,8 @@ class FlowNetwork {
   // Divides the bandwidth at `now`. Requires: now <= next_end().
   void reshare(Duration now);
 
-  // When the next flows end; kNever: none does. Changes in finish(), reshare() and walk() alone: the
-  // engine asks once an instant.
+  // When the next flows end; kNever: none does. Changes in finish(), reshare() and walk() alone:
+  // the engine asks once an instant.
   Duration next_end() const { return ends_.empty() ? kNever : ends_.top().key; }
   // The owners of the flows that end then, in the order in which they joined; the flows are gone.
   // Requires: next_end() is not kNever.
