@@ -82,12 +82,9 @@ class SoloRunner::OpByOp {
     rest_.runs = table_.told[behind - 1].runs;
     std::size_t nth = 0;
     for (std::uint32_t bits = rest_.runs; bits != 0; bits &= bits - 1) {
-      const int stream = std::countr_zero(bits);
-      std::uint32_t begun = behind - 1;
-      while (table_.told[begun].stream != stream)
-        --begun;
-      if (table_.told[begun].slowed) return false;
-      rest_.end[nth++] = start_ + table_.end[table_.told[begun].op];
+      const SoloTable::Told& begun = table_.begin_of(std::countr_zero(bits), behind);
+      if (begun.slowed) return false;
+      rest_.end[nth++] = start_ + table_.end[begun.op];
     }
     return true;
   }

@@ -10,13 +10,6 @@ struct Nobody {
   void end(const SoloRun::Lane& /*lane*/) {}
 };
 
-// Where the head of a stream has begun that runs behind what was told. Requires: it has.
-const SoloTable::Told& begin_of(const SoloTable& table, std::uint32_t behind, int stream) {
-  while (table.told[behind - 1].stream != stream)
-    --behind;
-  return table.told[behind - 1];
-}
-
 SoloStretch make(const SoloKind& kind, std::uint32_t solo, const SoloTable& table,
                  const SoloStretches::Cut& cut) {
   SoloStretch stretch;
@@ -26,7 +19,7 @@ SoloStretch make(const SoloKind& kind, std::uint32_t solo, const SoloTable& tabl
   bool is_slowed = false;
   std::size_t nth = 0;
   for (std::uint32_t bits = stretch.runs; bits != 0; bits &= bits - 1) {
-    const SoloTable::Told& begun = begin_of(table, cut.behind, std::countr_zero(bits));
+    const SoloTable::Told& begun = table.begin_of(std::countr_zero(bits), cut.behind);
     is_slowed |= begun.slowed;
     stretch.running[nth++] = {begun.at, table.end[begun.op]};
   }
@@ -48,13 +41,11 @@ SoloStretch make(const SoloKind& kind, std::uint32_t solo, const SoloTable& tabl
 
 const SoloStretch* SoloStretches::find(const SoloKind& kind, std::uint32_t solo,
                                        const SoloTable& table, const Cut& cut, std::size_t& left) {
-  const std::uint64_t key = std::uint64_t{cut.entry} << 33 | std::uint64_t{cut.behind} << 2 |
-                            (cut.has_begun ? 2U : 0U) | (cut.at_last ? 1U : 0U);
-  const auto known = known_.find(key);
+  const auto known = known_.find(cut);
   if (known != known_.end()) return &known->second;
   if (left == 0) return nullptr;
   --left;
-  return &known_.emplace(key, make(kind, solo, table, cut)).first->second;
+  return &known_.emplace(cut, make(kind, solo, table, cut)).first->second;
 }
 
 }  // namespace trainyard::engine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,6 +35,7 @@ class SoloStretches {
     std::uint32_t entry = 0, behind = 0;  // into SoloTable::told: the begin of an op, and the end
     bool has_begun = false;               // that op has begun before
     bool at_last = false;                 // the end is the instant of what is told last
+    auto operator<=>(const Cut&) const = default;
   };
 
   // `left`: how many more may be kept. Null: too many were asked for.
@@ -42,7 +44,7 @@ class SoloStretches {
                           const Cut& cut, std::size_t& left);
 
  private:
-  std::map<std::uint64_t, SoloStretch> known_;
+  std::map<Cut, SoloStretch> known_;
 };
 
 }  // namespace trainyard::engine

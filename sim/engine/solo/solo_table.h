@@ -87,6 +87,12 @@ struct SoloTable {
       ++behind;
     return static_cast<std::uint32_t>(behind - told.begin());
   }
+  // The begin of the op of a stream that runs then. Requires: one does.
+  const Told& begin_of(int stream, std::uint32_t behind) const {
+    while (told[behind - 1].stream != stream)
+      --behind;
+    return told[behind - 1];
+  }
 };
 
 // Of what the table tells of in [first, behind), in times from `begin` on.
