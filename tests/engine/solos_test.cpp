@@ -98,7 +98,40 @@ void check_some_told(const Machine& machine, std::uint64_t seed) {
   CHECK(in_order(few.ops) == in_order(whole.ops));
 }
 
+// One that computes beside transfers of its own, which slow its kernels down, and is sent messages
+// so long after each other.
+void check_cut_at(Duration at) {
+  constexpr int kLayers = 5, kCalls = 4;
+  CAPTURE(at);
+  MachineBuilder m;
+  ProgramBuilder& layers = m.program({"compute", "own", "in"});
+  layers.receive("message", 2, 0, 0);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    layers.kernels("kernels", 0, {Duration(10), Duration(6)}).memory(3 + layer);
+    layers.collective("own", 1, 0, static_cast<std::uint32_t>(layer % 2), waits({0}));
+  }
+  layers.compute("last", 0, Duration(4), waits({1})).memory(-5 * kLayers);
+  ProgramBuilder& sender = m.program({"compute", "out"});
+  sender.compute("wait", 0, at).send("message", 1, 0, 0, waits({0}));
+  for (int call = 0; call < kCalls; ++call) {
+    layers.call(0);
+    sender.call(0);
+  }
+  const ActorId actor = m.actor(layers), other = m.actor(sender);
+  m[actor].units = 8;
+  m[actor].memory_capacity = Bytes(1);
+  m.communicator({actor}, {{.latency = Duration(27), .units_taken = 2},
+                           {.latency = Duration(19), .units_taken = 3}});
+  m.channel(other, actor, {{.latency = Duration(5), .units_taken = 1}});
+  check_equal(m.machine(), run_solos(m.machine(), true), run_solos(m.machine(), false));
+}
+
 }  // namespace
+
+TEST_CASE("a solo that is cut at any instant goes on as if op by op") {
+  for (int at = 0; at < 300; ++at)
+    check_cut_at(Duration(at));
+}
 
 TEST_CASE("what concerns one actor alone is gone through at once, and nothing tells") {
   std::size_t late = 0, legs = 0, machines = 0;
