@@ -1,8 +1,10 @@
 #include "topologies/group_placement.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "sim/base/check.h"
+#include "sim/base/divide.h"
 #include "topologies/fabric.h"
 #include "topologies/rings.h"
 #include "topologies/server_board.h"
@@ -205,6 +207,20 @@ int nic_of(const ServerSpec& server, int local_gpu) {
 int nics_of(const ServerSpec& server, int local_gpu) {
   if (server.nics <= server.gpus) return 1;
   return (local_gpu + 1) * server.nics / server.gpus - local_gpu * server.nics / server.gpus;
+}
+
+int stripes(const ClusterSpec& cluster) {
+  constexpr std::int64_t kMost = 64;
+  std::int64_t parts = 1, most = 1;
+  for (int kind = 0; kind < cluster.kinds(); ++kind) {
+    const ServerSpec& server = cluster.server_of_kind(kind);
+    if (server.nics <= server.gpus) continue;
+    const std::int64_t fewest = server.nics / server.gpus;
+    const std::int64_t own = divide_up(std::int64_t{server.nics}, server.gpus);
+    most = std::max(most, own);
+    if (parts <= kMost) parts = std::lcm(parts, std::lcm(fewest, own));
+  }
+  return static_cast<int>(parts > kMost ? most : parts);
 }
 
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b) {

@@ -40,12 +40,17 @@ int crossing_groups(const ServerSpec& server, const std::vector<int>& gpus, int 
 BytesPerSecond server_nic_bandwidth(const ServerSpec& server);
 
 // The first NIC that a GPU uses and how many it has, more than one only where there are more NICs
-// than GPUs (a route takes one of them by hash). Requires: nics > 0.
+// than GPUs. Requires: nics > 0.
 int nic_of(const ServerSpec& server, int local_gpu);
 int nics_of(const ServerSpec& server, int local_gpu);
 
-// The latency of the route between two GPUs of the cluster, that of Topology::route (of the first
-// NICs where a GPU has several), without building the graph. O(tiers); inside an NVLink mesh the
+// Into how many equal parts what a GPU sends to another server is divided, so that all its NICs
+// carry as many of them: the least common multiple of how many NICs the cluster's GPUs have, but
+// beyond 64 the most that one of them has.
+int stripes(const ClusterSpec& cluster);
+
+// The latency of the route between two GPUs of the cluster, that of Topology::route (of its
+// first stripe), without building the graph. O(tiers); inside an NVLink mesh the
 // routing of its board. Requires: gpu_a != gpu_b, both of the cluster.
 Duration inter_latency(const ClusterSpec& cluster, int gpu_a, int gpu_b);
 

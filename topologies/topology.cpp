@@ -15,6 +15,12 @@
 
 namespace trainyard::topologies {
 
+namespace {
+
+constexpr int kStripeBit = 52;  // of a seed: above the numbers of two GPUs
+
+}  // namespace
+
 struct Topology::State {
   struct Server {
     const ServerSpec* spec = nullptr;
@@ -26,7 +32,7 @@ struct Topology::State {
     }
   };
 
-  explicit State(const ClusterSpec& spec) : cluster(spec) {
+  explicit State(const ClusterSpec& spec) : cluster(spec), stripes(topologies::stripes(spec)) {
     for (int kind = 0; kind < spec.kinds(); ++kind)
       boards.emplace_back(spec.server_of_kind(kind));
     std::uint32_t server_nodes = 0, server_links = 0;
@@ -70,9 +76,10 @@ struct Topology::State {
   void add_switches(const FabricLayer& layer);
   void add_uplinks(const FabricLayer& layer, const FabricLayer& above);
   void add_links(const DragonflyLinks& dragonfly);
-  Route route_between(int from_gpu, int to_gpu) const;
+  Route route_between(int from_gpu, int to_gpu, int stripe) const;
 
   ClusterSpec cluster;
+  int stripes;
   std::deque<ServerBoard> boards;  // by kind of server
   std::vector<Server> servers;
   Fabric fabric;
@@ -129,7 +136,7 @@ void Topology::State::add_links(const DragonflyLinks& dragonfly) {
   });
 }
 
-Route Topology::State::route_between(int from_gpu, int to_gpu) const {
+Route Topology::State::route_between(int from_gpu, int to_gpu, int stripe) const {
   const int slots = cluster.gpu_slots();
   const int from_server = from_gpu / slots, from = from_gpu % slots;
   const int to_server = to_gpu / slots, to = to_gpu % slots;
@@ -139,14 +146,14 @@ Route Topology::State::route_between(int from_gpu, int to_gpu) const {
     route.latency = source.board->append_route(from, to, source.first_link, route.links);
     return route;
   }
-  // Everything the two GPUs could hash to follows from their numbers, as a switch's hash of a
-  // connection does.
-  SplitMix64 hash(static_cast<std::uint64_t>(from_gpu) << 32 | static_cast<std::uint64_t>(to_gpu));
-  const auto hashed_nic = [&](const ServerSpec& spec, int local) {
-    return nic_of(spec, local) +
-           static_cast<int>(hash.below(static_cast<std::uint64_t>(nics_of(spec, local))));
+  // Where a part could hash to follows from these numbers, as a switch's hash of a connection does.
+  SplitMix64 hash(static_cast<std::uint64_t>(stripe) << kStripeBit |
+                  static_cast<std::uint64_t>(from_gpu) << 32 | static_cast<std::uint64_t>(to_gpu));
+  hash.next(), hash.next();  // the ways of published results begin at the third number
+  const auto nic = [stripe](const ServerSpec& spec, int local) {
+    return nic_of(spec, local) + stripe % nics_of(spec, local);
   };
-  const int from_nic = hashed_nic(*source.spec, from), to_nic = hashed_nic(*destination.spec, to);
+  const int from_nic = nic(*source.spec, from), to_nic = nic(*destination.spec, to);
   WayChoice choice(std::visit([](const auto& spec) { return spec.routing; }, cluster.fabric), hash,
                    std::int64_t{to_server} * cluster.nic_slots() + to_nic);
   const int from_leaf = leaf_of(from_server, from_nic), to_leaf = leaf_of(to_server, to_nic);
@@ -213,11 +220,13 @@ std::string Topology::name(LinkId id) const {
   return fmt::format("{} -> {}", name(link.from), name(link.to));
 }
 
-Route Topology::route(int from_gpu, int to_gpu) const {
+Route Topology::route(int from_gpu, int to_gpu, int stripe) const {
   TRAINYARD_CHECK(0 <= from_gpu && from_gpu < gpus() && 0 <= to_gpu && to_gpu < gpus(),
                   "route from GPU {} to GPU {} of {}", from_gpu, to_gpu, gpus());
   TRAINYARD_CHECK(from_gpu != to_gpu, "route from GPU {} to itself", from_gpu);
-  return state_->route_between(from_gpu, to_gpu);
+  TRAINYARD_CHECK(0 <= stripe && stripe < state_->stripes, "stripe {} of {}", stripe,
+                  state_->stripes);
+  return state_->route_between(from_gpu, to_gpu, stripe);
 }
 
 std::pair<LinkId, LinkId> Topology::nic_links(int server, int nic) const {

@@ -37,7 +37,7 @@ struct Link {
 // Links in order from source to destination. In a server NVLink if it joins the two GPUs, else
 // PCIe; then fewest hops, then least latency, then lowest link ids. In the fabric up to the lowest
 // common switches and down again, in a dragonfly by the fewest hops; among the equal paths the one
-// that (from, to) hashes to (ECMP).
+// that (from, to, stripe) hashes to (ECMP).
 struct Route {
   std::vector<LinkId> links;
   Duration latency{};  // sum over the links
@@ -67,9 +67,11 @@ class Topology {
   std::string name(NodeId node) const;  // "server 3 / GPU 5", "leaf 2"
   std::string name(LinkId link) const;  // "server 3 / GPU 5 -> server 3 / NVSwitch 0"
 
-  // Requires: from != to, both below gpus(). Throws nothing: the builders make connected graphs.
-  // O(length of the route).
-  Route route(int from_gpu, int to_gpu) const;
+  // The way of one of the equal parts of what a GPU sends to another: of stripes(cluster()), part i
+  // takes the i-th NIC of either, and again from the first where there are fewer.
+  // Requires: from != to, both below gpus(); 0 <= stripe < stripes(cluster()). Throws nothing: the
+  // builders make connected graphs. O(length of the route).
+  Route route(int from_gpu, int to_gpu, int stripe = 0) const;
 
   // The links of one NIC to and from its leaf. Requires: the cluster has a fabric (more than one
   // server), server and nic in range.

@@ -58,17 +58,16 @@ cost::GroupShape DeviceMessages::shape(Device from, Device to, const Crossing& c
 }
 
 std::vector<std::uint32_t> DeviceMessages::links(const Device& from, const Device& to) const {
+  const auto on_host = [this](HostTransfer transfer, const Device& device) {
+    return in_stripes(hosts_.path(transfer, device), topologies::stripes(cluster_));
+  };
   if (from.server == to.server && from.is_host() && to.is_host())
-    return hosts_.path(HostTransfer::host_memory, from);
-  if (from.server == to.server && from.is_host()) return hosts_.path(HostTransfer::to_device, to);
-  if (from.server == to.server && to.is_host()) return hosts_.path(HostTransfer::to_host, from);
+    return on_host(HostTransfer::host_memory, from);
+  if (from.server == to.server && from.is_host()) return on_host(HostTransfer::to_device, to);
+  if (from.server == to.server && to.is_host()) return on_host(HostTransfer::to_host, from);
   const Device source = from.is_host() ? like(to, from) : from;
   const Device destination = to.is_host() ? like(from, to) : to;
-  std::vector<std::uint32_t> links = route_links(*topology_, gpu(source), gpu(destination));
-  // A host is where the cable of that GPU begins.
-  if (from.is_host()) links.erase(links.begin());
-  if (to.is_host()) links.pop_back();
-  return links;
+  return route_links(*topology_, gpu(source), gpu(destination), {from.is_host(), to.is_host()});
 }
 
 }  // namespace trainyard::lower

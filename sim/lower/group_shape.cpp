@@ -208,9 +208,10 @@ GroupShape GroupShapes::of_pair(int from, int to, int crossing) {
   shape.servers = 2;
   shape.ranks_per_server = 1;
   tell_slowest_nics(servers, shape);
-  // A message uses the NIC of its rank.
+  // A message uses the NICs of its rank.
   const auto line = [](const ServerSpec& server) {
-    return server.nic_bandwidth.count() * server.nic_efficiency;
+    return std::max(1, server.nics / server.gpus) * server.nic_bandwidth.count() *
+           server.nic_efficiency;
   };
   const double slowest = std::min(line(source), line(other));
   const double all = std::min(server_nic_bandwidth(source), server_nic_bandwidth(other)).count();

@@ -156,7 +156,7 @@ class Lowering {
     auto operator<=>(const Pace&) const = default;
   };
   std::vector<Pace> pace_;        // by player
-  std::vector<double> capacity_;  // by link, with those behind the topology's
+  std::vector<double> capacity_;  // by link, with those behind the topology's: of all its stripes
   RankClasses classes_;
   Lowered result_;
 };
@@ -225,6 +225,8 @@ void Lowering::colour_links() {
     capacity_.insert(capacity_.end(), host_links_.capacities().begin(),
                      host_links_.capacities().end());
   std::map<double, std::uint32_t> colours;
+  for (double& capacity : capacity_)
+    capacity *= stripes(cluster_);
   for (const double capacity : capacity_) {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);
@@ -349,7 +351,8 @@ void Lowering::add_edges(ConnectionId id) {
       const auto number = static_cast<std::uint32_t>(player);
       if (flows_)
         structure_.paths.push_back(
-            {number, number, host_links_.path(connection.host, device(player))});
+            {number, number,
+             in_stripes(host_links_.path(connection.host, device(player)), stripes(cluster_))});
       add_edge({id, tables_.table(id, alone)}, {&player, 1}, flows_ ? 1 : 0);
     }
     return;

@@ -1,7 +1,11 @@
 #include "sim/simulate/collective_time.h"
 
+#include <map>
+
 #include "sim/base/check.h"
 #include "sim/engine/engine.h"
+#include "sim/lower/flows/flow_paths.h"
+#include "topologies/group_placement.h"
 
 namespace trainyard::simulate {
 
@@ -10,10 +14,12 @@ using cost::MessageTerms;
 
 namespace {
 
+// Of all stripes.
 IdVector<LinkId, std::int64_t> capacities(const topologies::Topology& topology) {
+  const int stripes = topologies::stripes(topology.cluster());
   IdVector<LinkId, std::int64_t> capacity;
   for (const topologies::Link& link : topology.links())
-    capacity.push_back(static_cast<std::int64_t>(link.bandwidth.count()));
+    capacity.push_back(static_cast<std::int64_t>(stripes * link.bandwidth.count()));
   return capacity;
 }
 
@@ -69,9 +75,12 @@ Duration LoneCollectives::flow_time(const lower::FlowLayout& layout, const Messa
   engine::Communicator group;
   group.members = {engine::ActorId(0)};
   for (const lower::FlowEdge& edge : layouts_.edges(layout, gpus_, cluster_, shape_)) {
+    std::map<std::uint32_t, std::int32_t> crossings;
+    for (const std::uint32_t link : lower::route_links(*topology_, edge.from, edge.to))
+      crossings[link] += edge.weight;
     engine::Path path;
-    for (const LinkId link : topology_->route(edge.from, edge.to).links)
-      path.push_back({link, edge.weight});
+    for (const auto& [link, times] : crossings)
+      path.push_back({LinkId(link), times});
     group.paths.push_back(std::move(path));
   }
   engine::Transfer transfer;

@@ -1,5 +1,5 @@
 // Groups priced by a closed form, and as flows on the links: those that cross the sockets of a
-// server at once, and rings on an NVLink mesh.
+// server at once, rings on an NVLink mesh, and GPUs of several NICs.
 #include <doctest/doctest.h>
 
 #include <utility>
@@ -77,4 +77,41 @@ TEST_CASE("on an NVLink mesh flows take as long as the closed form") {
   const double closed = exchanged_on_meshes(2, Fidelity::closed_form, 25_GBps);
   const double flows = exchanged_on_meshes(2, Fidelity::flow, 25_GBps);
   CHECK(closed / flows == about(4 * 22.4 / 100).within(0.01));
+}
+
+namespace {
+
+// All gradients of GPUs on two servers, each with these NICs, slower together than PCIe.
+double exchanged_by_nics(int nics, int others_nics, recipe::Fidelity fidelity) {
+  const int gpus = 4;
+  Job job = gpt_job(1, 2 * gpus, 1);
+  job.network = gpt(2, 2048, 16, 8192);
+  const topologies::GpuSpec gpu = job.cluster.server.gpu;
+  job.cluster = test::cluster_of(2, test::nvswitch_server(gpus, nics), topologies::SingleSwitch{});
+  job.cluster.server.gpu = gpu;
+  job.cluster.server.nic_bandwidth = 5_GBps;
+  if (others_nics != nics) {
+    job.cluster.others = {{1, job.cluster.server}};
+    job.cluster.others[0].server.nics = others_nics;
+    job.prices.resize(2);
+  }
+  return exposed(std::move(job), fidelity);
+}
+
+}  // namespace
+
+TEST_CASE("what a GPU sends is divided over its NICs, by flows as in closed form") {
+  using recipe::Fidelity;
+  const double one = exchanged_by_nics(4, 4, Fidelity::flow);
+  for (const int each : {1, 2, 4}) {
+    CAPTURE(each);
+    const double closed = exchanged_by_nics(4 * each, 4 * each, Fidelity::closed_form);
+    const double flows = exchanged_by_nics(4 * each, 4 * each, Fidelity::flow);
+    CHECK(closed == about(flows).within(0.01));
+    CHECK(one / flows == about(each).within(0.05));
+  }
+  // The server with fewer decides.
+  const double closed = exchanged_by_nics(12, 8, Fidelity::closed_form);
+  CHECK(closed == about(exchanged_by_nics(12, 8, Fidelity::flow)).within(0.01));
+  CHECK(closed == about(exchanged_by_nics(8, 8, Fidelity::closed_form)).within(0.01));
 }

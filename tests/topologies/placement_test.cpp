@@ -63,3 +63,18 @@ TEST_CASE("more NICs than GPUs are divided among the GPUs") {
   }
   CHECK(next == 8);
 }
+
+TEST_CASE("there are as many stripes as all NICs of a GPU carry alike, of any GPU") {
+  const auto of = [](int gpus, int nics) {
+    return stripes(cluster_of(2, nvswitch_server(gpus, nics), SingleSwitch{}));
+  };
+  CHECK(of(8, 4) == 1);
+  CHECK(of(8, 8) == 1);
+  CHECK(of(8, 32) == 4);
+  CHECK(of(3, 8) == 6);  // two or three each
+  CHECK(of(1, 100) == 100);
+  CHECK(of(8, 76) == 10);  // nine or ten each: 90 would be too many
+  ClusterSpec mixed = cluster_of(2, nvswitch_server(4, 8), SingleSwitch{});
+  mixed.others = {{1, nvswitch_server(4, 12)}};
+  CHECK(stripes(mixed) == 6);
+}

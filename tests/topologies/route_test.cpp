@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "sim/base/hash.h"
@@ -72,6 +73,25 @@ TEST_CASE("every route is connected, simple, adds up, and has equal hops both wa
         CHECK(topology.route(a, b).links == route.links);
       }
   }
+}
+
+TEST_CASE("stripes take every NIC of a GPU as often as the others, and nothing else inside") {
+  const ServerSpec six = nvswitch_server(2, 6);
+  const ClusterSpec cluster = cluster_of(12, six, fat_tree(3, 8));
+  const Topology topology(cluster);
+  REQUIRE(stripes(cluster) == 3);
+  std::set<std::vector<LinkId>> ways;
+  for (int stripe = 0; stripe < 3; ++stripe) {
+    const std::vector<LinkId> links = topology.route(1, 20, stripe).links;
+    ways.insert(links);
+    // GPU 1 has the NICs 3 to 5, GPU 20, which is 0 of its server, 0 to 2.
+    const auto [out, unused] = topology.nic_links(0, 3 + stripe);
+    const auto [other, in] = topology.nic_links(10, stripe);
+    CHECK(std::count(links.begin(), links.end(), out) == 1);
+    CHECK(std::count(links.begin(), links.end(), in) == 1);
+    CHECK(topology.route(0, 1, stripe).links == topology.route(0, 1).links);
+  }
+  CHECK(ways.size() == 3);
 }
 
 TEST_CASE("no route between servers could have fewer hops once the NICs are chosen") {
@@ -192,5 +212,5 @@ TEST_CASE("graph and routes are the same bits everywhere") {
       for (const LinkId id : topology.route(0, b).links)
         hash.add(index(id));
   }
-  CHECK(hash.value() == 174001170548073244ULL);
+  CHECK(hash.value() == 4028637359736440048ULL);
 }

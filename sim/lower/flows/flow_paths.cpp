@@ -136,11 +136,22 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
 }
 
 std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,
-                                       int to_gpu) {
+                                       int to_gpu, HostEnds hosts) {
+  const int stripes = topologies::stripes(topology.cluster());
   std::vector<std::uint32_t> links;
-  for (const LinkId link : topology.route(from_gpu, to_gpu).links)
-    links.push_back(static_cast<std::uint32_t>(link));
+  for (int stripe = 0; stripe < stripes; ++stripe) {
+    const std::vector<LinkId> way = topology.route(from_gpu, to_gpu, stripe).links;
+    for (std::size_t l = hosts.from ? 1 : 0; l < way.size() - (hosts.to ? 1 : 0); ++l)
+      links.push_back(static_cast<std::uint32_t>(way[l]));
+  }
   return links;
+}
+
+std::vector<std::uint32_t> in_stripes(const std::vector<std::uint32_t>& links, int stripes) {
+  std::vector<std::uint32_t> all;
+  for (int stripe = 0; stripe < stripes; ++stripe)
+    all.insert(all.end(), links.begin(), links.end());
+  return all;
 }
 
 }  // namespace trainyard::lower
