@@ -74,6 +74,8 @@ def gemm2(line):
     dtype = line["dtype"].split(" ")[0]
     if dtype not in ("fp32", "tf32", "bf16", "fp16", "fp8"):
         raise LeftOut("type that no law knows")
+    if dtype == "bf16" and re.search("V100", line["gpu"]):
+        raise LeftOut("type that the GPU has no unit for")
     recipe = line["recipe"]
     if "included" in recipe and "not included" not in recipe:
         raise LeftOut("casts are in the time")
