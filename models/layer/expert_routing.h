@@ -12,6 +12,7 @@ struct Routing {
   std::int64_t top_k = 1;       // of them, for each token
   std::int64_t groups = 1;      // equal runs of experts, of which the router first chooses some
   std::int64_t top_groups = 1;  // so many; the token's experts are all in these
+  std::int64_t hidden = 0;      // numbers of a row
   friend bool operator==(const Routing&, const Routing&) = default;
 };
 

@@ -50,7 +50,7 @@ void describe_exchange(const Transformer& network, const Execution& execution,
   slice.arriving_rows = slice.expert_rows();
   if (!execution.experts.hierarchical_dispatch || !slice.expert_parallel) return;
   const Experts& moe = network.moe;
-  slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups};
+  slice.routing = {moe.experts, moe.top_k, moe.groups, moe.top_groups, network.hidden};
   const double each =
       parts_visited(slice.routing, execution.experts.ranks) * execution.experts.tensor;
   slice.arriving_rows =

@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "sim/base/divide.h"
+#include "sim/collective/exchange_buffers.h"
 #include "sim/collective/nccl_buffers.h"
 #include "sim/lower/group_shape.h"
 
@@ -22,11 +24,30 @@ constexpr std::int64_t kMillion = 1'000'000;
 // What the ranks of one group send each other, over all connections on which they are a group.
 struct Sent {
   bool rings = false, pairs = false;
+  // Rows of experts that share their way, and of the largest buffer how many tokens there are.
+  models::Routing routed{};
+  std::int64_t tokens = 0;
+
+  void add(const Sent& other) {
+    rings = rings || other.rings;
+    pairs = pairs || other.pairs;
+    if (other.routed.experts > 0) routed = other.routed;
+    tokens = std::max(tokens, other.tokens);
+  }
 };
+
+// What a rank has of them. Rows come back in two bytes a number.
+std::int64_t tokens_of(const plan::TransferSpec& spec) {
+  return divide_up(spec.bytes.count(), 2 * spec.routing.hidden * spec.routing.top_k);
+}
 
 Sent sent_on(const std::vector<plan::TransferSpec>& collectives) {
   Sent found;
   for (const plan::TransferSpec& spec : collectives) {
+    if (spec.routing.experts > 0) {
+      found.add({.routed = spec.routing, .tokens = tokens_of(spec)});
+      continue;
+    }
     const bool pairs =
         spec.kind == CollectiveKind::all_to_all || spec.kind == CollectiveKind::shift;
     (pairs ? found.pairs : found.rings) = true;
@@ -74,9 +95,7 @@ class Communicators {
   static void add(Sets& groups, std::span<const Player> group, const Sent& sent) {
     Players members(group.begin(), group.end());
     std::sort(members.begin(), members.end());
-    Sent& all = groups[std::move(members)];
-    all.rings = all.rings || sent.rings;
-    all.pairs = all.pairs || sent.pairs;
+    groups[std::move(members)].add(sent);
   }
 
   int server(Player player) const { return placement_[index(player)].server; }
@@ -93,10 +112,23 @@ class Communicators {
   Bytes of_group(Player player, const Players& members, const Sent& sent) const {
     Bytes bytes;
     if (sent.rings) bytes = bytes + nccl::ring(channels_);
+    if (sent.routed.experts > 0) bytes = bytes + of_exchange(members, sent);
     if (!sent.pairs) return bytes;
     Players peers = members;
     std::erase(peers, player);
     return bytes + pairs(player, spans_servers(members), peers);
+  }
+
+  Bytes of_exchange(const Players& members, const Sent& sent) const {
+    std::map<int, int> on_server;
+    int most = 0;
+    for (const Player member : members)
+      most = std::max(most, ++on_server[server(member)]);
+    return collective::exchange_buffers({.ranks = static_cast<int>(members.size()),
+                                         .per_server = most,
+                                         .tokens = sent.tokens,
+                                         .hidden = sent.routed.hidden,
+                                         .experts = sent.routed.experts});
   }
 
   // Players that messages join are one communicator: a pipeline.

@@ -137,7 +137,7 @@ TEST_CASE("rows that share their way are not copied at home, and say how they ar
   const auto exchanges = collectives(shared.forward);
   REQUIRE(exchanges.size() == 2);
   for (const GroupCollective& exchange : exchanges) {
-    CHECK(exchange.routing == Routing{32, 4, 8, 2});
+    CHECK(exchange.routing == Routing{32, 4, 8, 2, 512});
     CHECK(exchange.bytes.count() == 2 * 256 * 4 * 512 * 2);
   }
   CHECK(collectives(plain.forward)[0].routing == Routing{});
