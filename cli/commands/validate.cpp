@@ -60,7 +60,9 @@ struct Answer {
 Answer answer_to(const validation::RecordSet& set, const validation::Record& record,
                  const std::string& root) {
   try {
-    return {predict(set, record, root), {}};
+    Answer answer;
+    answer.prediction = predict(set, record, root, answer.problems);
+    return answer;
   } catch (const ScenarioError& error) {
     return {{}, error.diagnostics()};
   } catch (const OutOfRange& error) {

@@ -106,9 +106,10 @@ double Prediction::memory(const MeasuredMemory& measured) const {
   return of.device;
 }
 
-Prediction predict(const RecordSet& set, const Record& record, const std::string& root) {
+Prediction predict(const RecordSet& set, const Record& record, const std::string& root,
+                   std::vector<Diagnostic>& problems) {
   std::optional<Prediction> best;
-  std::vector<Diagnostic> problems;
+  std::vector<Diagnostic> found;
   for (const ScenarioPatch& part : record.scenarios) {
     try {
       const Prediction one = predict(document_of(set, record, part, root), record, root);
@@ -117,10 +118,11 @@ Prediction predict(const RecordSet& set, const Record& record, const std::string
       if (is_better) best = one;
     } catch (const ScenarioError& error) {
       for (Diagnostic& problem : in_file(error.diagnostics(), set, record, part))
-        problems.push_back(std::move(problem));
+        found.push_back(std::move(problem));
     }
   }
-  if (!best) throw ScenarioError(std::move(problems));
+  if (!best) throw ScenarioError(std::move(found));
+  problems.insert(problems.end(), found.begin(), found.end());
   return *best;
 }
 

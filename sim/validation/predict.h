@@ -22,9 +22,11 @@ struct Prediction {
   double memory(const MeasuredMemory& measured) const;
 };
 
-// Of the record's scenarios, the fastest that fits. `root` as of LoadOptions. Throws ScenarioError,
-// its pointers those of the record's file, if no scenario can be simulated to its end.
-Prediction predict(const RecordSet& set, const Record& record, const std::string& root);
+// Of the record's scenarios, the fastest that fits; `problems` gets why others cannot be simulated
+// to their end. Their pointers are those of the record's file. `root` as of LoadOptions. Throws
+// ScenarioError if none can be.
+Prediction predict(const RecordSet& set, const Record& record, const std::string& root,
+                   std::vector<Diagnostic>& problems);
 
 struct PredictedRecord {
   Record record;  // without its scenarios

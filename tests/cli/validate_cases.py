@@ -46,6 +46,16 @@ def validate(folder, records, code=0, **top):
 
 
 @case
+def validate_names_a_wrong_alternative(folder):
+    """validate: of a list of scenarios one that cannot be simulated is named, and the others count"""
+    _, step = small()
+    wrong = {"training": {"offload": {"activations": "cpu"}}, "parallelism": {"dp": 3}}
+    result, err = validate(folder, [record("either", step, scenario=[wrong, {}])], code=3)
+    require_equal([round(row["error_s"], 9) for row in result["records"]], [0.0], "errors")
+    require('of "either"' in err and "/records/0/scenario/0/parallelism/dp" in err, err)
+
+
+@case
 def validates_records(folder):
     """validate: errors are predicted / measured - 1 of the step that run predicts"""
     _, step = small()
