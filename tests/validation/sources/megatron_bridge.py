@@ -1,12 +1,15 @@
 """Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
 
-Recomputation is the least that fits: none, norms, those and the MLP or the activations of experts (as in the recipes
-of GPT-OSS), all; with FSDP activations go to the host before any, as its recipes have it (cpu_offloading_num_layers).
-Tensor parallelism of dense networks is chunked; tokens of experts go through servers in two steps (DeepEP) but on
-racks, where no other link is. Gradients are bf16 (grad_reduce_in_fp32 is off in every set_*_common_configs). Source:
-NVIDIA-NeMo/Megatron-Bridge@0a0cb290 scripts/performance/configs. CUDA graphs changed with releases, are not known by
-row, and not assumed. Fine-tuning is of packed samples of SQuAD, adapters stand beside linear_qkv
-(llama/llama3_llm_finetune.py there).
+Recomputation is the least of the recipe's or more that fits. Recipes (recompute_modules): DeepSeek-V3 the expansion of
+latent attention, GPT-OSS norms and the activations of experts, but none in MXFP8; the others none. More: norms, those
+and the MLP or the activations of experts, all; with FSDP activations of a quarter of the layers, half and so on go to
+the host before any (cpu_offloading_num_layers: 20 or 40 of 80). Tensor parallelism of dense networks is chunked. Tokens
+of experts go once to each server and rank (DeepEP, HybridEP) where recipes say so (moe_flex_dispatcher_backend): on
+racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Gradients are bf16
+(grad_reduce_in_fp32 is off in every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and
+not assumed. Fine-tuning is of packed samples of SQuAD, adapters stand beside linear_qkv (llama/llama3_llm_finetune.py).
+Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290, @0fa501ac, @01b2977e, @07eea52d and @04264182,
+scripts/performance/configs.
 """
 
 from common import SQUAD_SAMPLE, LeftOut, blackwell, h100, lora, metric, precision, record, tokens_seconds
@@ -51,13 +54,33 @@ def pipeline_of(network, pp, chunks):
     return {"pipeline": pipeline}
 
 
+def shares_ways(row):
+    name, on_rack = row["model"]["name"], row["hardware"]["profile"] in RACKS
+    if on_rack and row["source"]["release"] < "26.02":
+        return False
+    if "GPT OSS" in name:
+        return on_rack and "MX" in row["precision"]
+    return on_rack or "Qwen3_235B" not in name
+
+
 def experts_of(row, said):
     degrees = {"etp": said.get("etp") or 1}
     if "tokendrop" in row["model"]["name"]:
         degrees["expert_parallel"] = {"capacity_factor": 1}
-    elif row["hardware"]["profile"] not in RACKS:
+    elif shares_ways(row):
         degrees["expert_parallel"] = {"dispatch": "hierarchical"}
     return degrees
+
+
+def recomputations(row, network):
+    """From the least: the recipe's, then more."""
+    name = row["model"]["name"]
+    parts = ["layernorm", "moe_act" if has_experts(network) else "mlp"]
+    choices = ["none", {"modules": parts[:1]}, {"modules": parts}, "full"]
+    if "deepseek" in name:
+        latent = ["mla_up_proj"]
+        return [{"modules": latent + more} for more in ([], parts[:1], parts)] + choices[-1:]
+    return choices[2:] if "GPT OSS" in name and "MX" not in row["precision"] else choices
 
 
 def degrees_of(row, network):
@@ -83,10 +106,9 @@ def convert(row):
         raise LeftOut(reason or "the network is not described")
     batch, kind = row["batch"], row["precision"].upper()
     scenarios = []
-    parts = ["layernorm"] + (["moe_act"] if has_experts(network) else ["mlp"])
-    choices = [("none", {}), ({"modules": parts[:1]}, {}), ({"modules": parts}, {}), ("full", {})]
+    choices = [(recompute, {}) for recompute in recomputations(row, network)]
     if row["parallelism"].get("fsdp"):
-        choices.insert(1, ("none", {"offload": {"activations": "cpu"}}))
+        choices[1:1] = [("none", {"offload": {"activations": "cpu", "fraction": part}}) for part in (.25, .5, .75, 1)]
     tuning = {}
     if "SFT" in row.get("task", "") or "LoRA" in row.get("task", ""):
         tuning = {"document_length": SQUAD_SAMPLE}
