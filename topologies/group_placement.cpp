@@ -210,6 +210,7 @@ int nics_of(const ServerSpec& server, int local_gpu) {
 }
 
 int stripes(const ClusterSpec& cluster) {
+  if (cluster.servers == 1) return 1;
   constexpr std::int64_t kMost = 64;
   std::int64_t parts = 1, most = 1;
   for (int kind = 0; kind < cluster.kinds(); ++kind) {

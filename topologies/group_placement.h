@@ -46,7 +46,7 @@ int nics_of(const ServerSpec& server, int local_gpu);
 
 // Into how many equal parts what a GPU sends to another server is divided, so that all its NICs
 // carry as many of them: the least common multiple of how many NICs the cluster's GPUs have, but
-// beyond 64 the most that one of them has.
+// beyond 64 the most that one of them has. One where no server has another to send to.
 int stripes(const ClusterSpec& cluster);
 
 // The latency of the route between two GPUs of the cluster, that of Topology::route (of its

@@ -74,6 +74,7 @@ TEST_CASE("there are as many stripes as all NICs of a GPU carry alike, of any GP
   CHECK(of(3, 8) == 6);  // two or three each
   CHECK(of(1, 100) == 100);
   CHECK(of(8, 76) == 10);  // nine or ten each: 90 would be too many
+  CHECK(stripes(cluster_of(1, nvswitch_server(8, 32), SingleSwitch{})) == 1);
   ClusterSpec mixed = cluster_of(2, nvswitch_server(4, 8), SingleSwitch{});
   mixed.others = {{1, nvswitch_server(4, 12)}};
   CHECK(stripes(mixed) == 6);
