@@ -233,6 +233,25 @@ TEST_CASE("GPUs behind one PCIe switch have half of its link each") {
   }
 }
 
+// What a GPU sends is divided over its NICs; what it copies to its host is not.
+TEST_CASE("copies to the host take as long however many NICs a GPU has") {
+  const auto copies = [](int nics) {
+    Job own = offload_job("allreduce", 2, 1, 1, 2);
+    own.fidelity = Fidelity::flow;
+    own.cluster.servers = 2;
+    own.cluster.server.gpus = 1;
+    own.cluster.server.nics = nics;
+    own.recipe.offload.activations = true;
+    own.recipe.offload.prefetch_layers = 0;
+    const StepReport report = summarize(own, *simulate_step(own));
+    return report.breakdown[static_cast<std::size_t>(TimeCategory::exposed_host_copy)];
+  };
+  const Duration one = copies(1);
+  CHECK(one > Duration(0));
+  const Duration off = copies(4) - one;
+  CHECK(std::max(off, -off) < std::chrono::nanoseconds(1));  // rounded up once a copy
+}
+
 TEST_CASE("exposed copies and the host's update have categories of their own") {
   Job own = offload_job("zero2", 2, 1, 1, 2);
   own.recipe.offload.optimizer = OffloadTo::cpu;
