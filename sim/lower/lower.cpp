@@ -219,14 +219,11 @@ void Lowering::colour_players() {
 
 void Lowering::colour_links() {
   if (!flows_) return;
-  for (const topologies::Link& link : topology_->links())
-    capacity_.push_back(link.bandwidth.count());
+  capacity_ = link_capacities(*topology_);
   if (uses_host_)
-    capacity_.insert(capacity_.end(), host_links_.capacities().begin(),
-                     host_links_.capacities().end());
+    for (const double capacity : host_links_.capacities())
+      capacity_.push_back(stripes(cluster_) * capacity);
   std::map<double, std::uint32_t> colours;
-  for (double& capacity : capacity_)
-    capacity *= stripes(cluster_);
   for (const double capacity : capacity_) {
     const auto next = static_cast<std::uint32_t>(colours.size());
     structure_.link_colour.push_back(colours.try_emplace(capacity, next).first->second);

@@ -5,7 +5,6 @@
 #include "sim/base/check.h"
 #include "sim/engine/engine.h"
 #include "sim/lower/flows/flow_paths.h"
-#include "topologies/group_placement.h"
 
 namespace trainyard::simulate {
 
@@ -14,12 +13,10 @@ using cost::MessageTerms;
 
 namespace {
 
-// Of all stripes.
 IdVector<LinkId, std::int64_t> capacities(const topologies::Topology& topology) {
-  const int stripes = topologies::stripes(topology.cluster());
   IdVector<LinkId, std::int64_t> capacity;
-  for (const topologies::Link& link : topology.links())
-    capacity.push_back(static_cast<std::int64_t>(stripes * link.bandwidth.count()));
+  for (const double each : lower::link_capacities(topology))
+    capacity.push_back(static_cast<std::int64_t>(each));
   return capacity;
 }
 

@@ -135,6 +135,14 @@ std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
   return edges;
 }
 
+std::vector<double> link_capacities(const topologies::Topology& topology) {
+  const int stripes = topologies::stripes(topology.cluster());
+  std::vector<double> capacities;
+  for (const topologies::Link& link : topology.links())
+    capacities.push_back(stripes * link.bandwidth.count());
+  return capacities;
+}
+
 std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,
                                        int to_gpu, HostEnds hosts) {
   const int stripes = topologies::stripes(topology.cluster());

@@ -20,9 +20,13 @@ int ring_count(int servers, int ranks_per_server);
 std::vector<std::pair<int, int>> ring_edges(std::span<const int> gpus,
                                             const topologies::ClusterSpec& cluster);
 
-// The links between two GPUs, by number, each as often as stripes pass it, of which there are
-// topologies::stripes(cluster): paths, and capacities that are as many times those of the links,
-// divide what a GPU sends over its NICs. Without the first or the last link of every stripe where
+// Paths name a link as often as stripes pass it (topologies::stripes), and capacities are as many
+// times those of the links as there are stripes: so what a GPU sends is divided over its NICs.
+
+// Of all links of the topology, in bytes/s, and of all stripes.
+std::vector<double> link_capacities(const topologies::Topology& topology);
+
+// The links between two GPUs, by number. Without the first or the last link of every stripe where
 // an end is a host, at which the GPU's cable begins.
 struct HostEnds {
   bool from = false, to = false;
@@ -30,7 +34,7 @@ struct HostEnds {
 std::vector<std::uint32_t> route_links(const topologies::Topology& topology, int from_gpu,
                                        int to_gpu, HostEnds hosts = {});
 
-// The same of links that all stripes pass.
+// Of links that all stripes pass.
 std::vector<std::uint32_t> in_stripes(const std::vector<std::uint32_t>& links, int stripes);
 
 }  // namespace trainyard::lower
