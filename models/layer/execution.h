@@ -117,6 +117,7 @@ struct KernelChoice {
   // Not fused: attention's kernel reads a key and a value for every query head, each copied before.
   bool repeated_key_values = false;
   bool separate_experts = false;       // a launch for each expert's product
+  bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   Fusion of_loss() const { return loss.value_or(fusion); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.

@@ -14,10 +14,14 @@
 //   copied there for each of them, and its results are added up there before they travel back.
 //   With a capacity factor c an expert takes c times its even share and no more: r = c q k t', the
 //   rest of the slots being padding. Without one no token is dropped.
+//   Biases are part of the products; or fc2's are added by PyTorch's operators, E/e at a time, as
+//   what leaves the experts is weighted already: b p, the sum and the rows joined again, 3r 3w of
+//   r h numbers and more; backward g p and g b, each written and summed, and gradients joined.
 //   The rows of a rank whose experts are called more often than others are the plan's matter: its
 //   kernels here are those of even load.
 // Source: Lepikhin et al., GShard, 2020; Fedus et al., Switch Transformers, 2021, section 2.2
-// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher; DeepSeek-V3, 2024 (shared).
+// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher, and its TEGroupedMLP._apply_bias;
+// DeepSeek-V3, 2024 (shared).
 #include "models/transformer/experts.h"
 
 namespace trainyard::models {
@@ -40,6 +44,11 @@ class Script {
   void fc2_gradient();
 
  private:
+  std::uint32_t launches_of_all() const { return static_cast<std::uint32_t>(s_.local_experts); }
+  bool adds_biases() const { return s_.moe.biases && s_.kernels.expert_biases_by_operators; }
+  void fc2_biases();
+  void fc2_bias_gradients();
+
   Bytes rows(std::int64_t count, std::int64_t width) const { return count * width * s_.element(); }
   void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
     list_.kernel(std::move(name), MemoryBound{op, read, written});
@@ -53,9 +62,8 @@ class Script {
 
   // Of products that are one for each of the rank's experts.
   void products(std::string name, const Gemm& gemm, bool weight_gradient = false) {
-    list_.routed_kernel(
-        std::move(name), gemm, weight_gradient,
-        s_.kernels.separate_experts ? static_cast<std::uint32_t>(s_.local_experts) : 1);
+    list_.routed_kernel(std::move(name), gemm, weight_gradient,
+                        s_.kernels.separate_experts ? launches_of_all() : 1);
   }
 
   WorkList& list_;
@@ -125,11 +133,37 @@ void Script::activation() {
                                   rows(s_.expert_rows(), s_.expert_ffn)});
 }
 
+void Script::fc2_biases() {
+  const Bytes all = rows(s_.expert_rows(), s_.hidden);
+  const auto each = [&](const char* what, Bytes read) {
+    list_.routed_kernel(std::string("experts fc2 bias") + what,
+                        MemoryBound{MemoryOp::elementwise, read, all}, false, launches_of_all());
+  };
+  each(" weighted", Bytes(0));
+  each(" sum", 2 * all);
+  list_.routed_kernel("experts fc2 rows joined", MemoryBound{MemoryOp::elementwise, all, all});
+}
+
+void Script::fc2_bias_gradients() {
+  const Bytes all = rows(s_.expert_rows(), s_.hidden);
+  list_.routed_kernel("experts fc2 gradients joined", MemoryBound{MemoryOp::elementwise, all, all});
+  const auto each = [&](const char* what, MemoryOp op, Bytes written, bool of_bias) {
+    list_.routed_kernel(std::string("experts fc2 ") + what, MemoryBound{op, all, written}, of_bias,
+                        launches_of_all());
+  };
+  each("bias gradient of each row", MemoryOp::elementwise, all, true);
+  each("bias gradient", MemoryOp::column_sum, Bytes(0), true);
+  each("probability gradient of each number", MemoryOp::elementwise, all, false);
+  each("probability gradient", MemoryOp::elementwise, Bytes(0), false);
+}
+
 void Script::fc2() {
   products("experts fc2", grouped(s_.hidden, s_.expert_ffn));
+  if (adds_biases()) fc2_biases();
 }
 
 void Script::fc2_gradient() {
+  if (adds_biases()) fc2_bias_gradients();
   products("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
   products("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn), true);
 }

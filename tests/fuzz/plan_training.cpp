@@ -282,6 +282,9 @@ void draw_training(Sketch& s) {
   if (s.experts && draw.chance(30))
     s.set("/training/expert_products", draw.word({"joint", "separate"}));
   if (s.strategy != "nn_data_parallel" && draw.chance(30))
+  const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
+  if (biased != nullptr && draw.chance(50))
+    s.set("/training/expert_biases", draw.word({"product", "operators"}));
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})
                     : draw.word({"kernel", "after_pass", "converted", "autograd"}));

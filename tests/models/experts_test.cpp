@@ -178,6 +178,32 @@ TEST_CASE("separate experts' products are launched one by one") {
   CHECK(launches(true) == 6 * (8 / 2 - 1));
 }
 
+// Of r h numbers in 2 bytes: a bias by a probability, the sum and rows joined; backward, rows
+// joined, two products of the gradient and their sums.
+TEST_CASE("biases of experts' second product by operators") {
+  Transformer network = mixture(8, 2, 256);
+  network.moe.every = 1;
+  network.moe.biases = true;
+  Execution how = execution(1, 64);
+  how.experts.ranks = 2;
+  const auto moved = [&](bool backward, MemoryOp op) {
+    const NetworkWork work = network_work(network, how);
+    return bytes_of(backward ? experts_of(work).backward : experts_of(work).forward, op);
+  };
+  const auto moved_by_operators = [&](bool backward, MemoryOp op) {
+    how.kernels.expert_biases_by_operators = false;
+    const std::int64_t by_product = moved(backward, op);
+    how.kernels.expert_biases_by_operators = true;
+    return moved(backward, op) - by_product;
+  };
+  const std::int64_t all = 64 * 2 * 512 * 2;  // tokens, experts of each, columns, bytes
+  CHECK(moved_by_operators(false, MemoryOp::elementwise) == 6 * all);
+  CHECK(moved_by_operators(true, MemoryOp::elementwise) == 7 * all);
+  CHECK(moved_by_operators(true, MemoryOp::column_sum) == all);
+  network.moe.biases = false;
+  CHECK(moved_by_operators(false, MemoryOp::elementwise) == 0);
+}
+
 // Reads both halves and writes one; backward, reads those and a gradient and writes two.
 TEST_CASE("experts' gated activations are the kernel that dense layers run") {
   Transformer network = mixture(8, 2, 256);

@@ -31,6 +31,8 @@ constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
 constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
+constexpr std::array<json::Choice<bool>, 2> kExpertBiases = {
+    {{"product", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kKeyValueHeads = {
     {{"grouped", false}, {"repeated", true}}};
@@ -84,6 +86,10 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
            "expert, as in Transformer Engine's grouped linear layers.");
+  f.choice("expert_biases", s.expert_biases_by_operators, kExpertBiases, json::optional,
+           "Biases of experts: product, their products add them; operators, those of the second "
+           "are weighted by the router and added an expert at a time by plain operators, as in "
+           "Megatron-Core.");
   f.choice("broadcasts", s.broadcasts_in_vectors, kBroadcasts, json::optional,
            "How copies of heads, masks and biases of an eager execution handle operands that are "
            "permuted or broadcast: one_by_one, as PyTorch and TensorFlow do, or in vectors.");
@@ -288,6 +294,8 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
                    "remove it");
   const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
     if (joint != nullptr && kernels.fusion == models::Fusion::by_hand)
+  if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
+    findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
       findings.error(pointer, fmt::format("Megatron-LM's kernels take {} {}", what, joint),
                      "remove it, or make the execution \"eager\" or \"compiled\"");
     if (!has)
