@@ -161,7 +161,8 @@ void gelu_by_operators(PytorchScript& script, const TransformerSlice& s, bool ba
   if (s.autocast) script.pass(name + " from fp32", MemoryOp::elementwise, tensor, stored);
 }
 
-// Cosines are broadcast over heads, halves are slices, queries and keys are views. Under autocast
+// Cosines are broadcast over heads, halves are slices, queries and keys are views; Megatron-LM's
+// chunks for slices, and copies at the end, move as much within a sixth. Under autocast
 // cosines are fp32, as what lies between layers is, and so is what they are multiplied with.
 void rotary_by_operators(PytorchScript& script, WorkList& list, const TransformerSlice& s,
                          bool backward) {

@@ -12,6 +12,7 @@
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/experts.h"
 #include "models/transformer/finetune/adapters.h"
+#include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -41,10 +42,14 @@ void transpose(WorkList& list, const TransformerSlice& s, std::string name) {
   memory_bound(list, std::move(name), MemoryOp::elementwise, qkv, qkv);
 }
 
-void rope(WorkList& list, const TransformerSlice& s, std::string name) {
+void rope(WorkList& list, const TransformerSlice& s, bool backward) {
   if (s.positional != Positional::rope) return;
+  if (s.kernels.rotary_by_operators() && !s.latent.used()) {
+    PytorchScript script(list, s);
+    return rotary_by_operators(script, list, s, backward);
+  }
   const Bytes rotated = s.tokens * (s.heads + s.kv_heads) * s.head_size * s.element();
-  memory_bound(list, std::move(name), MemoryOp::rope, rotated, rotated);
+  memory_bound(list, backward ? "rope backward" : "rope", MemoryOp::rope, rotated, rotated);
 }
 
 void attention_core(WorkList& list, const TransformerSlice& s) {
@@ -101,7 +106,7 @@ void copy_heads(WorkList& list, const TransformerSlice& s, std::string name,
 
 void heads_forward(WorkList& list, const TransformerSlice& s) {
   head_norms(list, s, false);
-  rope(list, s, "rope");
+  rope(list, s, false);
   if (!s.kernels.one_attention()) transpose(list, s, "attention transpose");
   copy_heads(list, s, "attention inputs", copied_inputs(s));
 }
@@ -109,7 +114,7 @@ void heads_forward(WorkList& list, const TransformerSlice& s) {
 void heads_backward(WorkList& list, const TransformerSlice& s) {
   if (!s.kernels.one_attention()) transpose(list, s, "attention transpose backward");
   copy_heads(list, s, "attention input gradients", joined_gradients(s));
-  rope(list, s, "rope backward");
+  rope(list, s, true);
   head_norms(list, s, true);
 }
 

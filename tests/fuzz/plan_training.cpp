@@ -263,11 +263,12 @@ void draw_training(Sketch& s) {
     for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
       if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
     if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
-    const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
-    if (positional != nullptr && positional->text == "rope" && draw.chance(40))
-      s.set("/training/rotary", draw.word({"operators", "kernel"}));
     if (draw.chance(10)) s.set("/training/broadcasts", draw.word({"one_by_one", "vectors"}));
   }
+  const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
+  if (positional != nullptr && positional->text == "rope" && draw.chance(40))
+    s.set("/training/rotary",
+          s.execution == "compiled" || s.latent ? "kernel" : draw.word({"operators", "kernel"}));
   if (s.execution != "fused" && s.stack() && draw.chance(20))
     s.set("/training/projections", draw.word({"joint", "separate"}));
   if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
@@ -281,10 +282,10 @@ void draw_training(Sketch& s) {
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (s.experts && draw.chance(30))
     s.set("/training/expert_products", draw.word({"joint", "separate"}));
-  if (s.strategy != "nn_data_parallel" && draw.chance(30))
   const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
   if (biased != nullptr && draw.chance(50))
     s.set("/training/expert_biases", draw.word({"product", "operators"}));
+  if (s.strategy != "nn_data_parallel" && draw.chance(30))
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})
                     : draw.word({"kernel", "after_pass", "converted", "autograd"}));

@@ -257,6 +257,24 @@ TEST_CASE("memory-bound kernels move the published byte counts") {
   CHECK(bytes_of(gated.forward, MemoryOp::rope) == 2 * m * (h + h / 4) * d);
 }
 
+// Five operators read 5.5 times as much, and write 4.5; backward, where the gradient of a slice is
+// written into zeros, 7.5 and 7.5.
+TEST_CASE("rotary embeddings of a fused execution by operators") {
+  const std::int64_t numbers = 2 * 32 * (64 + 16);
+  const Transformer network = llama(1, 64, 8, 2, 192, 512);
+  Execution how = execution(2, 32);
+  const LayerWork one = layer(network_work(network, how));
+  how.kernels.rotary_by_kernel = false;
+  const LayerWork many = layer(network_work(network, how));
+  CHECK(bytes_of(many.forward, MemoryOp::rope) == 0);
+  CHECK(2 * (bytes_of(many.forward, MemoryOp::elementwise) -
+             bytes_of(one.forward, MemoryOp::elementwise)) ==
+        20 * numbers * 2);
+  CHECK(2 * (bytes_of(many.backward, MemoryOp::elementwise) -
+             bytes_of(one.backward, MemoryOp::elementwise)) ==
+        30 * numbers * 2);
+}
+
 // Queries, keys and values are slices of a product; a rotary embedding writes queries and keys
 // anew, and grouped queries are copied before it. FlashAttention's sequences follow one another.
 TEST_CASE("fused attention reads copies of what its kernel cannot read in place") {

@@ -66,10 +66,10 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("dropout", s.dropout_by_operators, kByOperators, json::optional,
            "Dropout of an eager execution: kernel, one for each pass; operators, as TensorFlow 1, "
            "which draws, rounds and multiplies random numbers by plain operators.");
-  f.choice("rotary", s.rotary_by_kernel, kRotary, json::optional,
-           "Rotary embeddings of an eager execution: operators, as Llama's and Hugging Face's "
-           "scripts multiply, rotate and add queries and keys; kernel, one for both, as "
-           "flash-attention's.");
+  f.choice("rotary", s.rotary_by_kernel, kRotary,
+           "Rotary embeddings: operators, as Llama's and Hugging Face's scripts multiply, rotate "
+           "and add queries and keys, and Megatron-LM without rope fusion or with YaRN's "
+           "magnitudes; kernel, one for both. Default: operators if eager, else kernel.");
   f.choice("bias", s.bias_by_kernel, kBiases, json::optional,
            "What adds the biases of linear layers in an eager execution: their product, or a "
            "kernel behind it, as in PyTorch before 1.12 and TensorFlow 1.");
@@ -263,14 +263,16 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   check("norm", "norms", kernels.norms_by_operators);
   check("activation", "activations", kernels.activations_by_operators);
   check("dropout", "dropout", kernels.dropout_by_operators);
-  if (kernels.rotary_by_kernel && kernels.fusion != models::Fusion::eager)
-    findings.error("/training/rotary",
-                   "rotary embeddings of any but an eager execution are one kernel anyway",
-                   "remove it, or make the execution \"eager\"");
+  if (!kernels.rotary_by_kernel) return;
+  if (kernels.fusion == models::Fusion::compiled && !*kernels.rotary_by_kernel)
+    findings.error("/training/rotary", "torch.compile makes one kernel of rotary embeddings",
+                   "remove it, or make the execution \"eager\" or \"fused\"");
   const models::Transformer* stack = stack_of(network);
-  if (kernels.rotary_by_kernel &&
-      (stack == nullptr || stack->positional != models::Positional::rope))
+  if (stack == nullptr || stack->positional != models::Positional::rope)
     findings.error("/training/rotary", "the network has no rotary embeddings", "remove it");
+  else if (stack->latent.used() && !*kernels.rotary_by_kernel)
+    findings.error("/training/rotary", "those of latent attention are described as one kernel",
+                   "remove it");
 }
 
 void check_linear_layers(const models::KernelChoice& kernels, const models::Network& network,
@@ -292,10 +294,10 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
   if (kernels.separate_experts && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_products", fmt::format("{} has no experts", network.words()),
                    "remove it");
-  const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
-    if (joint != nullptr && kernels.fusion == models::Fusion::by_hand)
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
+  const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
+    if (joint != nullptr && kernels.fusion == models::Fusion::by_hand)
       findings.error(pointer, fmt::format("Megatron-LM's kernels take {} {}", what, joint),
                      "remove it, or make the execution \"eager\" or \"compiled\"");
     if (!has)
