@@ -5,9 +5,10 @@ from common import llama
 QWEN3_30B = {"preset": "qwen3-30b-a3b"}
 QWEN3_235B = {"preset": "qwen3-30b-a3b", "layers": 94, "hidden": 4096, "heads": 64, "kv_heads": 4, "head_dim": 128,
               "ffn_hidden": 12288, "moe": {"experts": 128, "top_k": 8, "expert_ffn_hidden": 1536}}
-# Biases, sinks and sliding windows of gpt-oss cannot be said.
 GPT_OSS = {**llama({"layers": 36, "hidden": 2880, "heads": 64, "kv_heads": 8, "ffn": 2880, "vocab": 201088}),
-           "head_dim": 64, "moe": {"experts": 128, "top_k": 4, "expert_ffn_hidden": 2880}}
+           "head_dim": 64, "attention_biases": "all", "attention_sinks": True,
+           "window": {"size": 128, "global_every": 2},
+           "moe": {"experts": 128, "top_k": 4, "expert_ffn_hidden": 2880, "biases": True}}
 DEEPSEEK_V3 = {"preset": "deepseek-v3"}
 KIMI_K2 = {"preset": "deepseek-v3", "heads": 64, "vocab": 163840,
            "moe": {"experts": 384, "top_k": 8, "expert_ffn_hidden": 2048, "shared_experts": 1, "first_dense": 1,
