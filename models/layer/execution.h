@@ -111,18 +111,16 @@ struct KernelChoice {
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   std::optional<bool> rotary_by_kernel{};  // without: eager ones are operators, others a kernel
-  bool bias_by_kernel = false;        // eager: biases are added behind products, not by them
-  bool separate_projections = false;  // not fused: queries, keys and values by a product each
-  bool separate_gate = false;         // gate and up projection by a product each
+  bool bias_by_kernel = false;             // eager: biases are added behind products, not by them
+  bool separate_projections = false;       // not fused: queries, keys and values by a product each
+  bool separate_gate = false;              // gate and up projection by a product each
   // Not fused: attention's kernel reads a key and a value for every query head, each copied before.
   bool repeated_key_values = false;
-  bool separate_experts = false;       // a launch for each expert's product
+  bool separate_experts = false;            // a launch for each expert's product
   bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   Fusion of_loss() const { return loss.value_or(fusion); }
-  bool rotary_by_operators() const {
-    return !rotary_by_kernel.value_or(fusion != Fusion::eager);
-  }
+  bool rotary_by_operators() const { return !rotary_by_kernel.value_or(fusion != Fusion::eager); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.
   bool one_attention() const { return attention != AttentionKernel::unfused; }
   // It is, and keeps no scores in memory.

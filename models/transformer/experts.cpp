@@ -20,8 +20,8 @@
 //   The rows of a rank whose experts are called more often than others are the plan's matter: its
 //   kernels here are those of even load.
 // Source: Lepikhin et al., GShard, 2020; Fedus et al., Switch Transformers, 2021, section 2.2
-// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher, and its TEGroupedMLP._apply_bias;
-// DeepSeek-V3, 2024 (shared).
+// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher, and its
+// TEGroupedMLP._apply_bias; DeepSeek-V3, 2024 (shared).
 #include "models/transformer/experts.h"
 
 namespace trainyard::models {

@@ -209,8 +209,7 @@ void PytorchAttention::head_norms(bool backward) {
 
 void PytorchAttention::rope(bool backward) {
   if (s_.positional != Positional::rope) return;
-  if (s_.kernels.rotary_by_operators())
-    return rotary_by_operators(*this, list_, s_, backward);
+  if (s_.kernels.rotary_by_operators()) return rotary_by_operators(*this, list_, s_, backward);
   const Bytes both = of((s_.heads + s_.kv_heads) * s_.head_size);
   pass(backward ? "rope backward" : "rope", MemoryOp::rope, both, both);
 }
