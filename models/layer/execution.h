@@ -40,6 +40,10 @@ enum class ContextMethod : std::uint8_t { ring, all_gather, ulysses };
 //   compiled: torch.compile: chains of operators are one kernel. See transformer_pytorch.cpp.
 enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 
+// Whose kernels compute the loss over a vocabulary: those of `Fusion`, or one that leaves the
+// gradient in the logits' place (Transformer Engine's, Liger's).
+enum class LossKernels : std::uint8_t { by_hand, eager, compiled, in_place };
+
 // How images are stored: pixel by pixel (NHWC, channels last), as tensor cores want them, or
 // channel by channel (NCHW), as PyTorch and TensorFlow 1 do unless they are told otherwise.
 enum class ImageLayout : std::uint8_t { nhwc, nchw };
@@ -105,7 +109,7 @@ struct Recomputation {
 struct KernelChoice {
   AttentionKernel attention = AttentionKernel::unfused;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
-  std::optional<Fusion> loss;       // of logits and loss; empty: as `fusion`. Not by_hand
+  std::optional<LossKernels> loss;  // of logits and loss; empty: as `fusion`. Not by_hand
   ImageLayout images = ImageLayout::nhwc;  // of networks of images
   bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
@@ -119,7 +123,11 @@ struct KernelChoice {
   bool separate_experts = false;            // a launch for each expert's product
   bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
-  Fusion of_loss() const { return loss.value_or(fusion); }
+  LossKernels of_loss() const {
+    if (loss) return *loss;
+    if (fusion == Fusion::by_hand) return LossKernels::by_hand;
+    return fusion == Fusion::eager ? LossKernels::eager : LossKernels::compiled;
+  }
   bool rotary_by_operators() const { return !rotary_by_kernel.value_or(fusion != Fusion::eager); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.
   bool one_attention() const { return attention != AttentionKernel::unfused; }

@@ -263,13 +263,22 @@ bool head_passes_on(const Transformer& network, const Finetune& how) {
 //                    sum 4, quotient 4
 //   backward         times the loss's gradient 4, from fp32 4   4, d
 //
+//   in place         maximum and sum d, gradient d              -, d
+//   backward         times the loss's gradient d                d
+//
 // What picks the logit of the token that follows is left out. fp32 logits have no casts. Source:
 // Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py, and fusions/fused_cross_entropy.py,
-// whose functions are torch.compile's.
+// whose functions are torch.compile's; in place, Transformer Engine,
+// transformer_engine/common/triton/cross_entropy.py.
 void loss_forward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s)) return PytorchScript(list, s).loss();
-  const bool fused = s.kernels.loss == Fusion::compiled, cast = s.stored != Dtype::fp32;
+  const bool fused = s.kernels.loss == LossKernels::compiled, cast = s.stored != Dtype::fp32;
   const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
+  if (s.kernels.loss == LossKernels::in_place) {
+    list.kernel("cross-entropy sums", MemoryBound{MemoryOp::elementwise, logits, Bytes(0)});
+    list.kernel("cross-entropy and gradient", MemoryBound{MemoryOp::elementwise, logits, logits});
+    return;
+  }
   const Bytes read = (fused ? 3 : 5) * single + (fused || cast ? logits : Bytes(0));
   const Bytes written = ((fused ? 2 : 3) + (cast ? 1 : 0)) * single;
   list.kernel("cross-entropy", MemoryBound{MemoryOp::parallel_cross_entropy, read, written});
@@ -278,6 +287,9 @@ void loss_forward(WorkList& list, const TransformerSlice& s) {
 void loss_backward(WorkList& list, const TransformerSlice& s) {
   if (!by_hand(s)) return PytorchScript(list, s).loss_gradient();
   const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
+  if (s.kernels.loss == LossKernels::in_place)
+    return list.kernel("cross-entropy backward",
+                       MemoryBound{MemoryOp::elementwise, logits, logits});
   const bool cast = s.stored != Dtype::fp32;
   list.kernel("cross-entropy backward",
               MemoryBound{MemoryOp::parallel_cross_entropy, (cast ? 2 : 1) * single,
@@ -345,7 +357,9 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   if ((how.widens_stream() && !head && (norm || goes_on)) || s.autocast)
     work.kept.add(Module::head, matrix * s.element());
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
-  work.logits = by_hand(s) ? single_logits(seen) : pytorch_logits_kept(seen);
+  work.logits = !by_hand(s)                               ? pytorch_logits_kept(seen)
+                : s.kernels.loss == LossKernels::in_place ? gathered
+                                                          : single_logits(seen);
   if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);
   work.outputs = gathered;
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *

@@ -143,7 +143,7 @@ void PytorchScript::loss() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.kernels.of_loss() != Fusion::eager)
+  if (s_.kernels.of_loss() != LossKernels::eager)
     return pass("cross-entropy", MemoryOp::cross_entropy, 2 * logits, Bytes(0));
   if (logits != single) pass("logits to fp32", MemoryOp::elementwise, logits, single, entries);
   pass("cross-entropy", MemoryOp::cross_entropy, single, single);
@@ -153,7 +153,7 @@ void PytorchScript::loss_gradient() {
   const std::int64_t entries = s_.tokens * s_.vocabulary;
   const Bytes logits = entries * s_.element();
   const Bytes single = entries * size_of(Dtype::fp32);
-  if (s_.kernels.of_loss() != Fusion::eager)
+  if (s_.kernels.of_loss() != LossKernels::eager)
     return pass("cross-entropy backward", MemoryOp::cross_entropy, logits, logits);
   pass("loss gradient zeros", MemoryOp::elementwise, Bytes(0), single);
   pass("cross-entropy backward", MemoryOp::cross_entropy, 2 * single, single);
@@ -450,13 +450,13 @@ Bytes pytorch_layer_transient(const TransformerSlice& s) {
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.kernels.of_loss() == Fusion::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element = s.kernels.of_loss() == LossKernels::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.kernels.of_loss() == Fusion::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  return s.kernels.of_loss() == LossKernels::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
 }
 
 }  // namespace trainyard::models

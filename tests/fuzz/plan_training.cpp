@@ -258,7 +258,7 @@ void draw_training(Sketch& s) {
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));
   if (s.execution == "fused" && s.kind == Kind::decoder && draw.chance(20))
-    s.set("/training/loss", "compiled");
+    s.set("/training/loss", draw.word({"compiled", "in_place"}));
   if (s.execution == "eager" && s.kind == Kind::decoder) {
     for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
       if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));

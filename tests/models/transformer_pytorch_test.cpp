@@ -341,7 +341,7 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
   CHECK(logits(Fusion::eager, Dtype::fp32).workspace() == Bytes(8 * kLogits));
   Execution apart = execution(2, 64);
   apart.kernels.fusion = Fusion::compiled;
-  apart.kernels.loss = Fusion::eager;  // as when only layers are compiled
+  apart.kernels.loss = LossKernels::eager;  // as when only layers are compiled
   const NetworkWork mixed = network_work(kGpt, apart);
   CHECK(mixed.kinds[2].activations() == Bytes(2 * kInputs));
   CHECK(mixed.kinds[2].logits == Bytes(4 * kLogits));

@@ -320,12 +320,25 @@ TEST_CASE("the cross-entropy moves the bytes of its kernels") {
     return bytes_of(logits.forward, MemoryOp::parallel_cross_entropy);
   };
   CHECK(forward_and_backward() == (6 + 4 + 8 + 8 + 4 + 8) * entries);
-  how.kernels.loss = Fusion::compiled;
+  how.kernels.loss = LossKernels::compiled;
   CHECK(forward_and_backward() == (6 + 8 + 4 + 8) * entries);
   how.compute = Dtype::fp32;
   CHECK(forward_and_backward() == (4 + 8 + 4 + 8) * entries);
   how.kernels.loss.reset();
   CHECK(forward_and_backward() == (4 + 8 + 8 + 4 + 8) * entries);
+}
+
+// Logits are read for the sums and for the gradient, which takes their place and is multiplied.
+TEST_CASE("a loss in the logits' place moves them five times and keeps one copy") {
+  Execution how = execution(2, 16, 4);
+  const Bytes logits(2 * 16 * 512 / 4 * 2);
+  const auto head = [&] { return network_work(gpt(1, 64, 8, 512), how).kinds[2]; };
+  CHECK(head().logits == 2 * logits);
+  how.kernels.loss = LossKernels::in_place;
+  CHECK(bytes_of(head().forward, MemoryOp::elementwise) == 3 * logits.count());
+  CHECK(bytes_of(head().backward, MemoryOp::elementwise) == 2 * logits.count());
+  CHECK(bytes_of(head().forward, MemoryOp::parallel_cross_entropy) == 0);
+  CHECK(head().logits == logits);
 }
 
 TEST_CASE("the logits of a vocabulary that does not divide have a rounded-up width") {

@@ -31,7 +31,7 @@ CallKind call_kind(const Slot& slot) {
 // until its backward pass: what is held beyond that is left out.
 int outputs_beside_loss(const recipe::TrainingRecipe& recipe, int microbatches) {
   const int kept = std::min(recipe.memory.kept_outputs.value(), microbatches);
-  return kept - (kept > 0 && recipe.kernels.of_loss() == models::Fusion::compiled ? 1 : 0);
+  return kept - (kept > 0 && recipe.kernels.of_loss() == models::LossKernels::compiled ? 1 : 0);
 }
 
 // How many slots of the order a step has, where programs hold whole steps; else all.

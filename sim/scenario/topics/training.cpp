@@ -40,8 +40,10 @@ constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {
 constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
     {{"one_by_one", false}, {"vectors", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBatchNorms = {{{"kernel", false}, {"fused", true}}};
-constexpr std::array<json::Choice<Fusion>, 2> kLosses = {
-    {{"eager", Fusion::eager}, {"compiled", Fusion::compiled}}};
+constexpr std::array<json::Choice<models::LossKernels>, 3> kLosses = {
+    {{"eager", models::LossKernels::eager},
+     {"compiled", models::LossKernels::compiled},
+     {"in_place", models::LossKernels::in_place}}};
 
 }  // namespace
 
@@ -53,7 +55,8 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
            "when only layers are compiled, or compiled; beside fused layers compiled, as Megatron-"
-           "LM's --cross-entropy-loss-fusion. Default: as execution.");
+           "LM's --cross-entropy-loss-fusion, or in_place, Transformer Engine's kernel, which "
+           "leaves the gradient where the logits were. Default: as execution.");
   f.choice(
       "norm", s.norms_by_operators, kByOperators, json::optional,
       "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
@@ -318,13 +321,16 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
                    Findings& findings) {
   const bool is_language = reads_tokens(network);
   const bool has_attention = stack_of(network) != nullptr;
-  if (kernels.loss == models::Fusion::eager && kernels.fusion == models::Fusion::by_hand)
+  if (kernels.loss == models::LossKernels::in_place && kernels.fusion != models::Fusion::by_hand)
+    findings.error("/training/loss", "only beside a \"fused\" execution it is described in place",
+                   "remove it, or make the execution \"fused\"");
+  if (kernels.loss == models::LossKernels::eager && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/loss",
                    "beside a \"fused\" execution the loss is Megatron-LM's, kernel by kernel or "
                    "\"compiled\"",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (kernels.loss == models::Fusion::compiled && kernels.fusion == models::Fusion::by_hand &&
-      network.is<models::Encoder>())
+  if (kernels.loss && kernels.fusion == models::Fusion::by_hand &&
+      kernels.loss != models::LossKernels::eager && network.is<models::Encoder>())
     findings.error("/training/loss", "a masked-language loss has one set of fused kernels",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
   if (kernels.loss && !is_language)

@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 203> kKeys = {{
+constexpr std::array<Word, 205> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -43,6 +43,7 @@ constexpr std::array<Word, 203> kKeys = {{
     {"cp_comm_type", "/parallelism/context_parallel/method"},
     {"cp_size", "/parallelism/cp"},
     {"cpu_offload", "/training/offload"},
+    {"cross_entropy_fusion_impl", "\"in_place\" (te) or \"compiled\" at /training/loss"},
     {"cross_entropy_loss_fusion", "\"compiled\" at /training/loss"},
     {"d_ff", "/model/ffn_hidden"},
     {"d_model", "/model/hidden"},
@@ -139,6 +140,7 @@ constexpr std::array<Word, 203> kKeys = {{
     {"nn_linear", "/training/bias"},
     {"nnodes", "/cluster/nodes"},
     {"no_gradient_accumulation_fusion", "\"kernel\" at /training/gradient_accumulation"},
+    {"no_rope_fusion", "\"operators\" at /training/rotary"},
     {"nproc_per_node", "/cluster/node/gpus"},
     {"num_attention_heads", "/model/heads"},
     {"num_experts", "/model/moe/experts"},
