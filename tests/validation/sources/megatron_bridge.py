@@ -7,7 +7,8 @@ the host before any (cpu_offloading_num_layers: 20 or 40 of 80). Tensor parallel
 of experts go once to each server and rank (DeepEP, HybridEP) where recipes say so (moe_flex_dispatcher_backend): on
 racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Gradients are bf16
 (grad_reduce_in_fp32 is off in every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and
-not assumed. GPT-OSS's rotary embeddings have YaRN's magnitudes, which the fused kernel has not: operators
+not assumed. The loss is Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl).
+GPT-OSS's rotary embeddings have YaRN's magnitudes, which the fused kernel has not: operators
 (Megatron-Core's apply_rotary_pos_emb, gpt_oss_provider.py). Fine-tuning is of packed samples of SQuAD, adapters stand
 beside linear_qkv (llama/llama3_llm_finetune.py).
 Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290, @0fa501ac, @01b2977e, @07eea52d and @04264182,
@@ -111,7 +112,9 @@ def convert(row):
     choices = [(recompute, {}) for recompute in recomputations(row, network)]
     if row["parallelism"].get("fsdp"):
         choices[1:1] = [("none", {"offload": {"activations": "cpu", "fraction": part}}) for part in (.25, .5, .75, 1)]
-    tuning = {"rotary": "operators"} if "GPT OSS" in row["model"]["name"] else {}
+    tuning = {"loss": "in_place"} if row["source"]["release"] >= "25.11" else {}
+    if "GPT OSS" in row["model"]["name"]:
+        tuning["rotary"] = "operators"
     if "SFT" in row.get("task", "") or "LoRA" in row.get("task", ""):
         tuning["document_length"] = SQUAD_SAMPLE
     if "LoRA" in row.get("task", ""):
