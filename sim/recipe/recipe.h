@@ -32,6 +32,9 @@ struct OptimizerOperators {
   double accesses = 0;  // fp32 numbers that they read or write for each parameter; 0: one kernel
   double launches = 0;  // for each array of parameters, in host times of an average kernel
   bool waits = false;   // the host launches them when the gradients are there, as one was read
+  // How often all gradients that a rank holds are read or written beside accumulation, reduction
+  // and clipping: set to zero, looked at for NaN, scaled.
+  int gradient_passes = 0;
 };
 
 // What a rank's device holds beside what its program asks for. The defaults are nothing; a scenario

@@ -173,6 +173,7 @@ constexpr Example kExamples[] = {
     {"/training/gate_projection", R"("separate")"},
     {"/training/broadcasts", R"("vectors")"},
     {"/training/optimizer/accesses", "39"},
+    {"/training/optimizer/gradient_passes", "4"},
     {"/training/optimizer/launches", "17"},
     {"/training/optimizer/waits", "true"},
     {"/training/launch_time", R"("4us")"},

@@ -53,6 +53,7 @@ void draw_precision(Sketch& s) {
   const bool momentum = optimizer == "sgd" && draw.chance(50);
   if (momentum) s.set("/training/optimizer/momentum", true);
   if (draw.chance(10)) s.set("/training/optimizer/waits", draw.chance(80));
+  if (draw.chance(10)) s.set("/training/optimizer/gradient_passes", draw.between(0, 5));
   if (draw.chance(15)) {
     s.set("/training/optimizer/accesses", 39);
     if (draw.chance(50)) s.set("/training/optimizer/launches", 1.1);

@@ -67,3 +67,30 @@ TEST_CASE("an optimizer by operators has the bytes and launches of all of them")
   CHECK(many.size() == 2 * 3 * (4 * kLayers + 2));
   CHECK(many.front() == (39 * p + 155) / 156 * 4);
 }
+
+// Of all gradients, though the optimizer's states are divided.
+TEST_CASE("passes over gradients move all of them so many times") {
+  ParallelPlan plan;
+  plan.degrees.data = 4;
+  for (const char* kind : {"allreduce", "distributed_optimizer"}) {
+    plan.data_parallel.kind = kind;
+    const auto moved = [&](int passes) {
+      TrainingRecipe recipe = recipe_with({.gradient_passes = passes});
+      recipe.global_batch = 4;
+      const StepPlan step = plan_step(work_of(recipe), recipe, plan);
+      std::int64_t bytes = 0;
+      for (const std::uint32_t index : step.cast.roles.front().program.kernels) {
+        const auto* kernel = std::get_if<MemoryBound>(&step.cast.kernels[index]);
+        if (kernel != nullptr && kernel->op == MemoryOp::elementwise)
+          bytes += memory_traffic(*kernel).count();
+      }
+      return bytes;
+    };
+    std::int64_t p = 0;
+    const NetworkWork work = work_of(recipe_with({}));
+    for (const int kind_of : work.chain)
+      p += work.kinds[index(kind_of)].parameters;
+    for (const int passes : {1, 2, 5})
+      CHECK(moved(passes) - moved(0) == passes * 4 * p);
+  }
+}

@@ -165,6 +165,10 @@ void visit_fields(json::Fields& f, OptimizerSection& s) {
   f.field("waits", s.operators.waits, optional,
           "The host launches the optimizer when the gradients are there, as it reads their norm "
           "or whether they are finite.");
+  f.field("gradient_passes", s.operators.gradient_passes, optional, between(0, 16),
+          "How often all gradients that a rank holds are read or written beside accumulation, "
+          "reduction and clipping: once to set them to zero or to look for NaN, twice to scale "
+          "them.");
   f.unsupported("offload", "offload as a part of the optimizer; say it under /training/offload",
                 {"false"});
 }

@@ -19,6 +19,7 @@ class OptimizerStep : public ReplicaPart {
 
   void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
     if (context_.recipe.optimizer == recipe::Optimizer::none) return give_back_gradients(stage);
+    pass_over_gradients(stage);
     if (context_.recipe.gradient_clipping) clip(updated_gradients(context_, stage));
     if (host_.used())
       host_.update(stage);
@@ -44,6 +45,7 @@ class OptimizerStep : public ReplicaPart {
                                              const StageParameters& stage) const;
   void launch(const std::vector<models::WorkItem>& work);
   void update(const StageParameters& stage);
+  void pass_over_gradients(const StageParameters& stage);
   void give_back_gradients(const StageParameters& stage);
 
   ReplicaContext& context_;
@@ -156,6 +158,17 @@ void OptimizerStep::update(const StageParameters& stage) {
     kernel.written = kernel.written + own.written;
   }
   launch(by_operators({models::NamedKernel{"optimizer step", kernel}}, stage));
+}
+
+// All at once, though some come before the reductions: the kernels' time is the same.
+void OptimizerStep::pass_over_gradients(const StageParameters& stage) {
+  const int passes = context_.recipe.optimizer_operators.gradient_passes;
+  if (passes == 0) return;
+  Bytes held;
+  for (const ReplicaGroup& group : context_.groups)
+    held = held + state_bytes(group.parameters(stage), context_.recipe, group.strategy).gradients;
+  context_.copy("passes over gradients", passes / 2 * held, (passes + 1) / 2 * held,
+                OpGroup::optimizer);
 }
 
 void OptimizerStep::give_back_gradients(const StageParameters& stage) {
