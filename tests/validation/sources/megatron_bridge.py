@@ -7,7 +7,8 @@ the host before any (cpu_offloading_num_layers: 20 or 40 of 80). Tensor parallel
 of experts go once to each server and rank (DeepEP, HybridEP) where recipes say so (moe_flex_dispatcher_backend): on
 racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Gradients are bf16
 (grad_reduce_in_fp32 is off in every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and
-not assumed. The loss is Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl).
+not assumed. Moments of DeepSeek-V3 are bf16, and where it is trained, or anything in bf16, master weights are
+remainders (use_precision_aware_optimizer in recipes/deepseek/deepseek_v3.py and utils/helpers.py). The loss is Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl).
 GPT-OSS's rotary embeddings have YaRN's magnitudes, which the fused kernel has not: operators
 (Megatron-Core's apply_rotary_pos_emb, gpt_oss_provider.py). Fine-tuning is of packed samples of SQuAD, adapters stand
 beside linear_qkv (llama/llama3_llm_finetune.py).
@@ -102,12 +103,24 @@ def degrees_of(row, network):
     return degrees
 
 
+def number_types(row, network):
+    """With FusedAdam that is aware of precision: DeepSeek-V3, and whatever is in bf16."""
+    kind = row["precision"].upper()
+    types = precision("fp8" if "FP8" in kind else "bf16", "bf16", "mxfp8" if "MX" in kind else "current")
+    is_deepseek = network.get("preset") == "deepseek-v3"
+    if is_deepseek:
+        types["optimizer_states"] = "bf16"
+    if is_deepseek or "FP8" not in kind:
+        types["master_weights"] = "remainder"
+    return types
+
+
 def convert(row):
     reason = reason_to_leave_out(row)
     network = named(row["model"]["name"].replace("llama3.1", "llama3").replace("-", "_"))
     if reason or network is None:
         raise LeftOut(reason or "the network is not described")
-    batch, kind = row["batch"], row["precision"].upper()
+    batch = row["batch"]
     scenarios = []
     choices = [(recompute, {}) for recompute in recomputations(row, network)]
     if row["parallelism"].get("fsdp"):
@@ -124,8 +137,7 @@ def convert(row):
             "model": network, "cluster": cluster_of(row["hardware"]["profile"], row["hardware"]["num_gpus"]),
             "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"],
                          "sequence_length": row["model"]["seq"], "optimizer": {"type": "adamw"},
-                         "precision": precision("fp8" if "FP8" in kind else "bf16", "bf16",
-                                                "mxfp8" if "MX" in kind else "current"),
+                         "precision": number_types(row, network),
                          "recompute": recompute, **offload, **tuning},
             "parallelism": degrees_of(row, network)})
     return record(row["id"], scenarios, metric(row, "iteration_time_derived", "iteration_time") or tokens_seconds(row))
