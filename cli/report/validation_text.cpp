@@ -62,6 +62,8 @@ std::string row_text(const PredictedRecord& row, std::size_t width) {
   if (const std::optional<Pair> memory = row.memory()) line += pair_text(*memory, gibibytes_text);
   if (row.record.fits == false) line += "  out of memory";
   if (row.record.fits && !row.prediction.fits) line += "  said not to fit";
+  if (row.prediction.scenario > 0)
+    line += fmt::format("  scenario {}", row.prediction.scenario + 1);
   return line + "\n";
 }
 
@@ -131,6 +133,7 @@ Value of_row(const PredictedRecord& row) {
   pair("bytes", row.memory());
   if (row.record.fits) out.set("measured_fits", Value::of(*row.record.fits));
   out.set("predicted_fits", Value::of(row.prediction.fits));
+  out.set("scenario", Value::of(static_cast<std::int64_t>(row.prediction.scenario)));
   return out;
 }
 

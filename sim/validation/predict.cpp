@@ -110,9 +110,11 @@ Prediction predict(const RecordSet& set, const Record& record, const std::string
                    std::vector<Diagnostic>& problems) {
   std::optional<Prediction> best;
   std::vector<Diagnostic> found;
-  for (const ScenarioPatch& part : record.scenarios) {
+  for (std::size_t i = 0; i < record.scenarios.size(); ++i) {
+    const ScenarioPatch& part = record.scenarios[i];
     try {
-      const Prediction one = predict(document_of(set, record, part, root), record, root);
+      Prediction one = predict(document_of(set, record, part, root), record, root);
+      one.scenario = i;
       const bool is_better = !best || (one.fits && !best->fits) ||
                              (one.fits == best->fits && one.seconds < best->seconds);
       if (is_better) best = one;

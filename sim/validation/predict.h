@@ -18,6 +18,7 @@ struct Prediction {
     double allocated = 0, reserved = 0, device = 0;  // bytes at the peak
   };
   Memory fullest, rank_0;
+  std::size_t scenario = 0;  // of the record's, the one that was predicted
 
   double memory(const MeasuredMemory& measured) const;
 };

@@ -137,8 +137,12 @@ def validates_variants(folder):
     require_equal(row["predicted_s"], min(step for step in steps if step), "fastest")
     patches = [{**variant["with"], "references": []} for variant in scenario.pop("variants")]
     del scenario["baseline"]
-    same, _ = validate(folder, [record("one", 1, scenario=patches)])
+    same, _ = validate(folder, [record("one", 1, scenario=patches[::-1])])
     require_equal(same["records"][0]["predicted_s"], row["predicted_s"], "a list of scenarios")
+    fastest = steps.index(min(step for step in steps if step))
+    require_equal((row["scenario"], same["records"][0]["scenario"]), (fastest, len(steps) - 1 - fastest), "which one")
+    text, _ = expect(0, "validate", "--records", os.path.join(folder, "mine.json"), "--rows")
+    require(f"  scenario {len(steps) - fastest}\n" in text, text)
 
 
 @case
