@@ -47,7 +47,8 @@ Scaling scaling_of(Fp8Recipe recipe) {
   return Scaling::tensor;
 }
 
-void OperandCasts::add(std::string name, const MemoryBound& kernel, bool of_weights) {
+void OperandCasts::add(std::string name, MemoryBound kernel, bool of_weights) {
+  kernel.kernels = kernels_;
   routed_      ? list_.routed_kernel(std::move(name), kernel, of_weights)
   : of_weights ? list_.weight_gradient(std::move(name), kernel)
                : list_.kernel(std::move(name), kernel);

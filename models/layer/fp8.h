@@ -40,11 +40,16 @@ struct Fp8Casts {
 // One number is read as 2 bytes and written as 1, and once more for its transpose or its cast by
 // columns; scales are 4 bytes for each 128 numbers of a block, 1 for each 32 of mxfp8.
 // Source: Transformer Engine, pytorch/module/linear.py and pytorch/tensor/*_tensor.py; torchao,
-// float8/float8_linear.py; docs/cost-gemm.md.
+// float8/float8_linear.py; docs/cost-gemm.md; for several arrays Transformer Engine,
+// pytorch/csrc/extensions/cast.cpp, multi_tensor_quantize_impl: one kernel of delayed scales alone.
 class OperandCasts {
  public:
-  OperandCasts(WorkList& list, const Fp8Casts& how, bool routed)
-      : list_(list), how_(how), routed_(routed) {}
+  // `arrays`: products whose operands are cast by themselves, but with delayed scales.
+  OperandCasts(WorkList& list, const Fp8Casts& how, bool routed, std::int64_t arrays)
+      : list_(list),
+        how_(how),
+        routed_(routed),
+        kernels_(how.recipe == Fp8Recipe::delayed ? 1 : arrays) {}
 
   // Forward: an input, for the gradient of the weights too, and a weight.
   void input(const std::string& product, std::int64_t own, std::int64_t all, bool by_norm);
@@ -60,11 +65,12 @@ class OperandCasts {
   void transpose(std::string name, std::int64_t numbers);
   void both_ways(const std::string& name, std::int64_t own, std::int64_t all);
   void by_columns(const std::string& name, std::int64_t numbers, bool of_weights);
-  void add(std::string name, const MemoryBound& kernel, bool of_weights);
+  void add(std::string name, MemoryBound kernel, bool of_weights);
 
   WorkList& list_;
   const Fp8Casts& how_;
   bool routed_;
+  std::int64_t kernels_;
 };
 
 }  // namespace trainyard::models

@@ -140,8 +140,10 @@ std::string text_of(const Convolution& conv) {
 std::string text_of(const MemoryBound& memory) {
   const std::string one_by_one =
       memory.elements == 0 ? "" : fmt::format(", {} numbers one by one", memory.elements);
-  return fmt::format("{} reading {}, writing {}{}", name(memory.op), to_text(memory.read),
-                     to_text(memory.written), one_by_one);
+  const std::string kernels =
+      memory.kernels == 1 ? "" : fmt::format(", in {} kernels", memory.kernels);
+  return fmt::format("{} reading {}, writing {}{}{}", name(memory.op), to_text(memory.read),
+                     to_text(memory.written), one_by_one, kernels);
 }
 
 std::string text_of(const Timed& timed) {

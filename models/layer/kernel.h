@@ -125,6 +125,7 @@ struct MemoryBound {
   // Numbers that threads handle one by one, as operands are broadcast, permuted or of two types, or
   // as each takes a random number; 0: vectors of them, as fast as memory is.
   std::int64_t elements = 0;
+  std::int64_t kernels = 1;  // equal ones, one behind the other, that move this together
   friend bool operator==(const MemoryBound&, const MemoryBound&) = default;
   friend auto operator<=>(const MemoryBound&, const MemoryBound&) = default;
 };

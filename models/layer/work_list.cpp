@@ -23,7 +23,7 @@ void WorkList::add(NamedKernel kernel) {
 
 void WorkList::casts_before(const NamedKernel& kernel, const Gemm& product, std::int64_t own_rows,
                             bool by_norm) {
-  OperandCasts operands(*this, *casts_, kernel.routed);
+  OperandCasts operands(*this, *casts_, kernel.routed, kernel.launches);
   if (kernel.weight_gradient) {
     const std::string layer = layer_of(kernel.name, " weight gradient");
     return operands.input_again(layer, product.batch * product.n * product.k);

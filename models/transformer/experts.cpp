@@ -136,8 +136,11 @@ void Script::activation() {
 void Script::fc2_biases() {
   const Bytes all = rows(s_.expert_rows(), s_.hidden);
   const auto each = [&](const char* what, Bytes read) {
-    list_.routed_kernel(std::string("experts fc2 bias") + what,
-                        MemoryBound{MemoryOp::elementwise, read, all}, false, launches_of_all());
+    list_.routed_kernel(
+        std::string("experts fc2 bias") + what,
+        MemoryBound{
+            .op = MemoryOp::elementwise, .read = read, .written = all, .kernels = s_.local_experts},
+        false, launches_of_all());
   };
   each(" weighted", Bytes(0));
   each(" sum", 2 * all);
@@ -148,8 +151,10 @@ void Script::fc2_bias_gradients() {
   const Bytes all = rows(s_.expert_rows(), s_.hidden);
   list_.routed_kernel("experts fc2 gradients joined", MemoryBound{MemoryOp::elementwise, all, all});
   const auto each = [&](const char* what, MemoryOp op, Bytes written, bool of_bias) {
-    list_.routed_kernel(std::string("experts fc2 ") + what, MemoryBound{op, all, written}, of_bias,
-                        launches_of_all());
+    list_.routed_kernel(
+        std::string("experts fc2 ") + what,
+        MemoryBound{.op = op, .read = all, .written = written, .kernels = s_.local_experts},
+        of_bias, launches_of_all());
   };
   each("bias gradient of each row", MemoryOp::elementwise, all, true);
   each("bias gradient", MemoryOp::column_sum, Bytes(0), true);

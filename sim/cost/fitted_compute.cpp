@@ -359,7 +359,8 @@ Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
   const Seconds handled = one_by_one ? Seconds(static_cast<double>(kernel.elements) /
                                                (*law->element_rate * peaks_.fp32.count()))
                                      : Seconds{};
-  return {law->fixed + std::max(streamed, handled), reach.basis, reach.why};
+  const Seconds fixed = static_cast<double>(kernel.kernels) * law->fixed;
+  return {fixed + std::max(streamed, handled), reach.basis, reach.why};
 }
 
 const Provenance* gemm_origin(const Profile& profile, const MachinePeaks& peaks, Dtype dtype) {

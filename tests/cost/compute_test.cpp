@@ -207,6 +207,18 @@ TEST_CASE("a memory-bound kernel of a backward pass reaches a share of its own")
   CHECK(near(seconds(norms, norm), 2e-6 + 4e8 / 500e9));
 }
 
+TEST_CASE("equal kernels that move something together have a fixed time each") {
+  Profile copies;
+  copies.memory = {memory_law(MemoryOp::elementwise, 0.5)};
+  for (const std::int64_t kernels : {1, 8}) {
+    const MemoryBound copy{.op = MemoryOp::elementwise,
+                           .read = Bytes(200'000'000),
+                           .written = Bytes(200'000'000),
+                           .kernels = kernels};
+    CHECK(near(seconds(copies, copy), static_cast<double>(kernels) * 2e-6 + 4e8 / 500e9));
+  }
+}
+
 TEST_CASE("numbers handled one by one take what they take, however few their bytes") {
   Profile copies;
   copies.memory = {memory_law(MemoryOp::elementwise, 0.5)};

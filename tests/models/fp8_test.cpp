@@ -71,6 +71,32 @@ TEST_CASE("each fp8 recipe casts every operand once for all that read it") {
                                              0, 4 * kGradients + kGradients / 16, 0});
 }
 
+TEST_CASE("operands of separate experts are cast one by one but with delayed scales") {
+  Transformer network = llama(1, kHidden, 8, 8, 512, 1024);
+  network.moe = {.experts = 8, .top_k = 2, .ffn_hidden = 128};
+  const auto kernels = [&](Fp8Recipe recipe, bool separate) {
+    Execution how = in_fp8({.recipe = recipe});
+    how.experts.ranks = 2;
+    how.kernels.separate_experts = separate;
+    std::int64_t most = 0;
+    const LayerWork work = last_layer(network_work(network, how));
+    for (const std::vector<WorkItem>* items : {&work.forward, &work.backward}) {
+      for (const WorkItem& item : *items) {
+        const auto* named = std::get_if<NamedKernel>(&item);
+        const auto* moved = named ? std::get_if<MemoryBound>(&named->kernel) : nullptr;
+        if (moved == nullptr) continue;
+        CHECK((moved->kernels == 1 || named->name.starts_with("experts fc")));
+        most = std::max(most, moved->kernels);
+      }
+    }
+    return most;
+  };
+  CHECK(kernels(Fp8Recipe::current, true) == 4);
+  CHECK(kernels(Fp8Recipe::mxfp8, true) == 4);
+  CHECK(kernels(Fp8Recipe::current, false) == 1);
+  CHECK(kernels(Fp8Recipe::delayed, true) == 1);
+}
+
 TEST_CASE("what is kept in 16 bits is cast again for the backward pass") {
   CHECK(moved({.recipe = Fp8Recipe::current, .keeps_operands = false}) ==
         Moved{3 * (kInputs + kWeights), 2 * (kInputs + kWeights),
