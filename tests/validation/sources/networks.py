@@ -1,19 +1,15 @@
 """Networks with experts that several sources train, by their published configurations."""
 
-from common import llama
-
 QWEN3_30B = {"preset": "qwen3-30b-a3b"}
 QWEN3_235B = {"preset": "qwen3-30b-a3b", "layers": 94, "hidden": 4096, "heads": 64, "kv_heads": 4, "head_dim": 128,
               "ffn_hidden": 12288, "moe": {"experts": 128, "top_k": 8, "expert_ffn_hidden": 1536}}
-GPT_OSS = {**llama({"layers": 36, "hidden": 2880, "heads": 64, "kv_heads": 8, "ffn": 2880, "vocab": 201088}),
-           "head_dim": 64, "attention_biases": "all", "attention_sinks": True,
-           "window": {"size": 128, "global_every": 2},
-           "moe": {"experts": 128, "top_k": 4, "expert_ffn_hidden": 2880, "biases": True}}
+GPT_OSS = {"preset": "gpt-oss-120b"}
 DEEPSEEK_V3 = {"preset": "deepseek-v3"}
 KIMI_K2 = {"preset": "deepseek-v3", "heads": 64, "vocab": 163840,
            "moe": {"experts": 384, "top_k": 8, "expert_ffn_hidden": 2048, "shared_experts": 1, "first_dense": 1,
                    "groups": 1, "top_groups": 1}}
-LAYERS = {"llama3-8b": 32, "llama3-70b": 80, "llama3-405b": 126, "deepseek-v3": 61, "qwen3-30b-a3b": 48}
+LAYERS = {"llama3-8b": 32, "llama3-70b": 80, "llama3-405b": 126, "deepseek-v3": 61, "qwen3-30b-a3b": 48,
+          "gpt-oss-120b": 36}
 # What the name of a network holds, the most telling first.
 BY_NAME = (("qwen3_235", QWEN3_235B), ("qwen3 moe 235", QWEN3_235B), ("qwen3_30", QWEN3_30B),
            ("qwen3 moe 30", QWEN3_30B), ("oss", GPT_OSS), ("kimi", KIMI_K2), ("deepseek", DEEPSEEK_V3),
@@ -32,7 +28,7 @@ def layers_of(network):
 
 
 def has_experts(network):
-    return "moe" in network or network.get("preset") in ("deepseek-v3", "qwen3-30b-a3b")
+    return "moe" in network or network.get("preset") in ("deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b")
 
 
 def cut(layers, pp, chunks):
