@@ -110,8 +110,8 @@ class FittedCompute final : public ComputeCost {
     return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent) / share;
   }
 
-  // Of bytes that are read and written beside a kernel.
-  Seconds copied(Bytes moved) const;
+  // Of bytes that are read and written beside a kernel, of so many numbers in another order.
+  Seconds permuted(Bytes moved, double numbers) const;
   Seconds in_layout(const Convolution& given, const ConvolutionLaw& law, Seconds time) const;
 
   // Copies to a head size that the kernel was compiled for, and back.
@@ -314,7 +314,10 @@ Seconds FittedCompute::in_layout(const Convolution& given, const ConvolutionLaw&
   if (given.channels_first == law.channels_first) return time;
   Convolution copied_one = given;
   copied_one.channels_first = true;
-  const Seconds copies = copied(layout_copies(copied_one));
+  const Bytes moved = layout_copies(copied_one);
+  const double numbers = static_cast<double>(moved.count()) /
+                         static_cast<double>(2 * models::size_of(given.dtype).count());
+  const Seconds copies = permuted(moved, numbers);
   if (given.channels_first) return time + copies;
   return std::max(roofline_->time(given).time, time - copies);
 }
@@ -325,9 +328,12 @@ const MemoryLaw* law_of(const Profile& profile, models::MemoryOp op) {
   return nullptr;
 }
 
-Seconds FittedCompute::copied(Bytes moved) const {
+Seconds FittedCompute::permuted(Bytes moved, double numbers) const {
   const MemoryLaw* law = law_of(profile_, models::MemoryOp::elementwise);
-  return moved / BytesPerSecond((law ? law->efficiency : 1) * peaks_.memory_bandwidth.count());
+  const Seconds streamed =
+      moved / BytesPerSecond((law ? law->efficiency : 1) * peaks_.memory_bandwidth.count());
+  if (!law || !law->element_rate || peaks_.fp32.count() <= 0) return streamed;
+  return std::max(streamed, Seconds(numbers / (*law->element_rate * peaks_.fp32.count())));
 }
 
 // Its own, or that of the kind it is most like; nullptr: none at all.
