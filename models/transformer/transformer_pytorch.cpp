@@ -450,13 +450,15 @@ Bytes pytorch_layer_transient(const TransformerSlice& s) {
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {
-  const Bytes element = s.kernels.of_loss() == LossKernels::eager ? size_of(Dtype::fp32) : s.element();
+  const Bytes element =
+      s.kernels.of_loss() == LossKernels::eager ? size_of(Dtype::fp32) : s.element();
   return s.tokens * s.vocabulary * element;
 }
 
 // Eager: the gradients of the log-probabilities and of the fp32 logits. Compiled: of the logits.
 Bytes pytorch_logits_transient(const TransformerSlice& s) {
-  return s.kernels.of_loss() == LossKernels::eager ? 2 * pytorch_logits_kept(s) : pytorch_logits_kept(s);
+  const Bytes kept = pytorch_logits_kept(s);
+  return s.kernels.of_loss() == LossKernels::eager ? 2 * kept : kept;
 }
 
 }  // namespace trainyard::models

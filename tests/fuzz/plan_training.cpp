@@ -226,6 +226,37 @@ void draw_ownership(Sketch& s) {
   if (draw.chance(50)) s.set("/cost/own/yearly", 20000);
 }
 
+// Of layers, beside those of `execution`.
+void draw_kernels(Sketch& s) {
+  Draw& draw = s.draw;
+  if (s.execution == "eager" && s.kind == Kind::decoder) {
+    for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
+      if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
+    if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
+    if (draw.chance(10)) s.set("/training/broadcasts", draw.word({"one_by_one", "vectors"}));
+  }
+  const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
+  if (positional != nullptr && positional->text == "rope" && draw.chance(40))
+    s.set("/training/rotary",
+          s.execution == "compiled" || s.latent ? "kernel" : draw.word({"operators", "kernel"}));
+  if (s.execution != "fused" && s.stack() && draw.chance(20))
+    s.set("/training/projections", draw.word({"joint", "separate"}));
+  if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
+    s.set("/training/key_value_heads", draw.word({"grouped", "repeated"}));
+  const json::Value* activation = json::find(s.plan.scenario, "/model/ffn");
+  if (activation != nullptr && activation->text == "swiglu" && draw.chance(40))
+    s.set("/training/gate_projection", draw.word({"joint", "separate"}));
+  if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
+    s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
+  else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))
+    s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
+  if (s.experts && draw.chance(30))
+    s.set("/training/expert_products", draw.word({"joint", "separate"}));
+  const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
+  if (biased != nullptr && biased->boolean && draw.chance(50))
+    s.set("/training/expert_biases", draw.word({"product", "operators"}));
+}
+
 }  // namespace
 
 void draw_training(Sketch& s) {
@@ -260,32 +291,7 @@ void draw_training(Sketch& s) {
     s.set("/training/loss", draw.word({"eager", "compiled"}));
   if (s.execution == "fused" && s.kind == Kind::decoder && draw.chance(20))
     s.set("/training/loss", draw.word({"compiled", "in_place"}));
-  if (s.execution == "eager" && s.kind == Kind::decoder) {
-    for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
-      if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
-    if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
-    if (draw.chance(10)) s.set("/training/broadcasts", draw.word({"one_by_one", "vectors"}));
-  }
-  const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
-  if (positional != nullptr && positional->text == "rope" && draw.chance(40))
-    s.set("/training/rotary",
-          s.execution == "compiled" || s.latent ? "kernel" : draw.word({"operators", "kernel"}));
-  if (s.execution != "fused" && s.stack() && draw.chance(20))
-    s.set("/training/projections", draw.word({"joint", "separate"}));
-  if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
-    s.set("/training/key_value_heads", draw.word({"grouped", "repeated"}));
-  const json::Value* activation = json::find(s.plan.scenario, "/model/ffn");
-  if (activation != nullptr && activation->text == "swiglu" && draw.chance(40))
-    s.set("/training/gate_projection", draw.word({"joint", "separate"}));
-  if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
-    s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
-  else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))
-    s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
-  if (s.experts && draw.chance(30))
-    s.set("/training/expert_products", draw.word({"joint", "separate"}));
-  const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
-  if (biased != nullptr && draw.chance(50))
-    s.set("/training/expert_biases", draw.word({"product", "operators"}));
+  draw_kernels(s);
   if (s.strategy != "nn_data_parallel" && draw.chance(30))
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})

@@ -122,7 +122,8 @@ TEST_CASE("published presets and configs are the same network") {
     return parameter_count(
         loaded(folder, published(name), R"({"preset": ")" + name + R"("})").network, 2048);
   };
-  for (const char* name : {"qwen3-30b-a3b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "gpt-oss-120b"}) {
+  for (const char* name :
+       {"qwen3-30b-a3b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "gpt-oss-120b"}) {
     CAPTURE(name);
     CHECK(preset(name) == parameter_count(loaded(folder, published(name)).network, 2048));
   }

@@ -8,10 +8,11 @@ of experts go once to each server and rank (DeepEP, HybridEP) where recipes say 
 racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Gradients are bf16
 (grad_reduce_in_fp32 is off in every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and
 not assumed. Moments of DeepSeek-V3 are bf16, and where it is trained, or anything in bf16, master weights are
-remainders (use_precision_aware_optimizer in recipes/deepseek/deepseek_v3.py and utils/helpers.py). The loss is Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl).
-GPT-OSS's rotary embeddings have YaRN's magnitudes, which the fused kernel has not: operators
-(Megatron-Core's apply_rotary_pos_emb, gpt_oss_provider.py). Fine-tuning is of packed samples of SQuAD, adapters stand
-beside linear_qkv (llama/llama3_llm_finetune.py).
+remainders (use_precision_aware_optimizer in recipes/deepseek/deepseek_v3.py and utils/helpers.py). The loss is
+Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl). GPT-OSS's rotary embeddings have
+YaRN's magnitudes, which the fused kernel has not: operators (Megatron-Core's apply_rotary_pos_emb,
+gpt_oss_provider.py). Fine-tuning is of packed samples of SQuAD, adapters stand beside linear_qkv
+(llama/llama3_llm_finetune.py).
 Source: NVIDIA-NeMo/Megatron-Bridge@0a0cb290, @0fa501ac, @01b2977e, @07eea52d and @04264182,
 scripts/performance/configs.
 """
