@@ -16,7 +16,7 @@
 //   rest of the slots being padding. Without one no token is dropped.
 //   Biases are part of the products; or fc2's are added by PyTorch's operators, E/e at a time, as
 //   what leaves the experts is weighted already: b p, the sum and the rows joined again, 3r 3w of
-//   r h numbers and more; backward g p and g b, each written and summed, and gradients joined.
+//   r h numbers; backward gradients joined, g p and g b, each written and summed, 5r 3w.
 //   The rows of a rank whose experts are called more often than others are the plan's matter: its
 //   kernels here are those of even load.
 // Source: Lepikhin et al., GShard, 2020; Fedus et al., Switch Transformers, 2021, section 2.2

@@ -112,6 +112,8 @@ class FittedCompute final : public ComputeCost {
 
   // Of bytes that are read and written beside a kernel, of so many numbers in another order.
   Seconds permuted(Bytes moved, double numbers) const;
+  // Of numbers that threads handle one by one; nothing where nobody measured how fast.
+  Seconds one_by_one(const MemoryLaw& law, double numbers) const;
   Seconds in_layout(const Convolution& given, const ConvolutionLaw& law, Seconds time) const;
 
   // Copies to a head size that the kernel was compiled for, and back.
@@ -332,8 +334,12 @@ Seconds FittedCompute::permuted(Bytes moved, double numbers) const {
   const MemoryLaw* law = law_of(profile_, models::MemoryOp::elementwise);
   const Seconds streamed =
       moved / BytesPerSecond((law ? law->efficiency : 1) * peaks_.memory_bandwidth.count());
-  if (!law || !law->element_rate || peaks_.fp32.count() <= 0) return streamed;
-  return std::max(streamed, Seconds(numbers / (*law->element_rate * peaks_.fp32.count())));
+  return law ? std::max(streamed, one_by_one(*law, numbers)) : streamed;
+}
+
+Seconds FittedCompute::one_by_one(const MemoryLaw& law, double numbers) const {
+  if (!law.element_rate || peaks_.fp32.count() <= 0) return Seconds{};
+  return Seconds(numbers / (*law.element_rate * peaks_.fp32.count()));
 }
 
 // Its own, or that of the kind it is most like; nullptr: none at all.
@@ -361,10 +367,7 @@ Estimate FittedCompute::time_of(const models::MemoryBound& kernel) const {
   reach.check(moved, law->least, law->most);
   if (law->most == Bytes(0) && share < 1) reach.beyond("runs from the L2, which was not fitted");
   const Seconds streamed = share * (moved / stream);
-  const bool one_by_one = kernel.elements > 0 && law->element_rate && peaks_.fp32.count() > 0;
-  const Seconds handled = one_by_one ? Seconds(static_cast<double>(kernel.elements) /
-                                               (*law->element_rate * peaks_.fp32.count()))
-                                     : Seconds{};
+  const Seconds handled = one_by_one(*law, static_cast<double>(kernel.elements));
   const Seconds fixed = static_cast<double>(kernel.kernels) * law->fixed;
   return {fixed + std::max(streamed, handled), reach.basis, reach.why};
 }

@@ -53,7 +53,6 @@ void draw_precision(Sketch& s) {
   const bool momentum = optimizer == "sgd" && draw.chance(50);
   if (momentum) s.set("/training/optimizer/momentum", true);
   if (draw.chance(10)) s.set("/training/optimizer/waits", draw.chance(80));
-  if (draw.chance(10)) s.set("/training/optimizer/gradient_passes", draw.between(0, 5));
   if (draw.chance(15)) {
     s.set("/training/optimizer/accesses", 39);
     if (draw.chance(50)) s.set("/training/optimizer/launches", 1.1);
@@ -301,6 +300,8 @@ void draw_training(Sketch& s) {
     s.set("/training/collective_call/time", draw.word({"0us", "93us"}));
     s.set("/training/collective_call/per_rank", draw.word({"1us", "290us"}));
   }
+  if (!s.forward_only && draw.chance(10))
+    s.set("/training/optimizer/gradient_passes", draw.between(0, 5));
   if (s.kind != Kind::recommender && s.strategy != "parameter_server" && s.updates &&
       !s.forward_only && draw.chance(30))
     s.set("/training/gradient_clipping", draw.chance(70));

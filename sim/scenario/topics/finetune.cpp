@@ -201,6 +201,8 @@ void check_forward_only(const Scenario& scenario, Findings& findings) {
                 "a forward pass alone has no states and keeps no activations to offload");
   means_nothing("gradient_clipping", recipe.gradient_clipping,
                 "a forward pass alone has no gradients");
+  means_nothing("optimizer/gradient_passes", recipe.optimizer_operators.gradient_passes > 0,
+                "a forward pass alone has no gradients");
   const plan::DataParallelStrategy strategy = plan::strategy_of(scenario.plan, recipe);
   if (strategy.trains_apart || strategy.updates_elsewhere ||
       scenario.plan.data_parallel.compression.used())

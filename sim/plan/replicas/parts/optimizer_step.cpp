@@ -18,8 +18,8 @@ class OptimizerStep : public ReplicaPart {
   explicit OptimizerStep(ReplicaContext& context) : context_(context), host_(context) {}
 
   void step(const StageParameters& stage, const std::vector<ChainRange>& /*copies*/) override {
-    if (context_.recipe.optimizer == recipe::Optimizer::none) return give_back_gradients(stage);
     pass_over_gradients(stage);
+    if (context_.recipe.optimizer == recipe::Optimizer::none) return give_back_gradients(stage);
     if (context_.recipe.gradient_clipping) clip(updated_gradients(context_, stage));
     if (host_.used())
       host_.update(stage);
