@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "sim/json/parse.h"
 #include "sim/scenario/sources.h"
@@ -17,6 +19,11 @@ using namespace trainyard;
 namespace {
 
 const std::string kConfigs = std::string(TRAINYARD_SOURCE_DIR) + "/configs";
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
 
 // A configs folder of one's own, for the time of a test.
 class OwnConfigs {
@@ -200,6 +207,37 @@ TEST_CASE("every shipped software runs a language model with and without a pipel
           CHECK(scenario.habits.size() >= 3);
           CHECK(test::warnings(scenario) == "");
         }
+      }
+    }
+  }
+}
+
+// Habits are taken in order: one that asks for what another sets does not see it before that.
+TEST_CASE("habits of shipped software stand behind those whose values they ask for") {
+  for (const std::string& name : preset_names(kConfigs, "software")) {
+    CAPTURE(name);
+    std::vector<Diagnostic> none;
+    const std::string path = kConfigs + "/software/" + name + ".json";
+    const json::Value file = json::parse_text(text_of_file(path), path, none);
+    const json::Value* habits = json::find(file, "/habits");
+    REQUIRE(habits != nullptr);
+    for (std::size_t asks = 0; asks < habits->items.size(); ++asks) {
+      const json::Value* when = habits->items[asks].find("when");
+      const std::string key = habits->items[asks].find("key")->text;
+      CAPTURE(key);
+      for (std::size_t sets = asks + 1; when != nullptr && sets < habits->items.size(); ++sets) {
+        const std::string later = habits->items[sets].find("key")->text;
+        const json::Value* asked = when->find(later);
+        if (asked == nullptr || later == key) continue;
+        const json::Value& value = *habits->items[sets].find("value");
+        bool unset = false;
+        bool set = false;
+        for (const json::Value& one : asked->items) {
+          unset = unset || one.is(json::Kind::null);
+          set = set || json::same(one, value);
+        }
+        CAPTURE(later);
+        CHECK((!set || unset));
       }
     }
   }
