@@ -122,6 +122,7 @@ struct KernelChoice {
   bool repeated_key_values = false;
   bool separate_experts = false;            // a launch for each expert's product
   bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
+  bool expert_clamps_by_operators = false;  // of what fc1 gives, beside the activation's kernel
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   LossKernels of_loss() const {
     if (loss) return *loss;

@@ -17,11 +17,15 @@
 //   Biases are part of the products; or fc2's are added by PyTorch's operators, E/e at a time, as
 //   what leaves the experts is weighted already: b p, the sum and the rows joined again, 3r 3w of
 //   r h numbers; backward gradients joined, g p and g b, each written and summed, 5r 3w.
+//   Limits of both halves before the gate (clamps) are part of its kernel; or each half is cut to
+//   them, and both are joined again, 2 of r f and 1 of r 2f numbers; backward the gradient of each
+//   is put to zero where a comparison says so, one of the first half and two of the second, and
+//   both are joined.
 //   The rows of a rank whose experts are called more often than others are the plan's matter: its
 //   kernels here are those of even load.
 // Source: Lepikhin et al., GShard, 2020; Fedus et al., Switch Transformers, 2021, section 2.2
-// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher, and its
-// TEGroupedMLP._apply_bias; DeepSeek-V3, 2024 (shared).
+// (capacity); Megatron-LM's MoELayer with the all-to-all dispatcher, its TEGroupedMLP._apply_bias
+// and weighted_bias_quick_geglu_impl; PyTorch's clamp_backward; DeepSeek-V3, 2024 (shared).
 #include "models/transformer/experts.h"
 
 namespace trainyard::models {
@@ -48,6 +52,12 @@ class Script {
   bool adds_biases() const { return s_.moe.biases && s_.kernels.expert_biases_by_operators; }
   void fc2_biases();
   void fc2_bias_gradients();
+  bool clamps() const { return s_.moe.clamped && s_.kernels.expert_clamps_by_operators; }
+  // Of one half, a view of both: its numbers are handled one by one.
+  void of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each);
+  void halves_joined(const char* what);
+  void clamped();
+  void clamped_gradient();
 
   Bytes rows(std::int64_t count, std::int64_t width) const { return count * width * s_.element(); }
   void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
@@ -127,7 +137,41 @@ void Script::fc1() {
   products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
 }
 
+void Script::of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each) {
+  const std::int64_t numbers = s_.expert_rows() * s_.expert_ffn;
+  list_.routed_kernel("experts " + what, MemoryBound{.op = MemoryOp::elementwise,
+                                                     .read = numbers * read_of_each,
+                                                     .written = numbers * written_of_each,
+                                                     .elements = numbers});
+}
+
+void Script::halves_joined(const char* what) {
+  const Bytes both = rows(s_.expert_rows(), s_.expert_fc1_width());
+  list_.routed_kernel(what, MemoryBound{MemoryOp::elementwise, both, both});
+}
+
+void Script::clamped() {
+  const Bytes number = s_.element();
+  of_half("gate within limits", number, number);
+  of_half("up within limits", number, number);
+  halves_joined("experts limited halves joined");
+}
+
+void Script::clamped_gradient() {
+  const Bytes number = s_.element(), truth(1);
+  const Bytes truths = s_.expert_rows() * s_.expert_ffn * truth;
+  of_half("gate below its limit", number, truth);
+  of_half("gate gradient within limits", number + truth, number);
+  of_half("up above its limit", number, truth);
+  of_half("up below its limit", number, truth);
+  list_.routed_kernel("experts up within both",
+                      MemoryBound{MemoryOp::elementwise, 2 * truths, truths});
+  of_half("up gradient within limits", number + truth, number);
+  halves_joined("experts gradients of halves joined");
+}
+
 void Script::activation() {
+  if (clamps()) clamped();
   list_.routed_kernel("experts activation",
                       MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
                                   rows(s_.expert_rows(), s_.expert_ffn)});
@@ -178,6 +222,7 @@ void Script::activation_gradient() {
   list_.routed_kernel(
       "experts activation backward",
       MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});
+  if (clamps()) clamped_gradient();
 }
 
 void Script::fc1_gradient() {

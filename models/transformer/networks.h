@@ -54,6 +54,7 @@ struct Experts {
   std::int64_t groups = 1;             // of experts, of which the router chooses
   std::int64_t top_groups = 1;         // so many before it chooses experts in them
   bool biases = false;                 // of the router and of the experts (gpt-oss)
+  bool clamped = false;                // both halves before the gate are kept in limits (gpt-oss)
   bool shared_gate = false;  // a column that scales what the shared experts add (Qwen2-MoE)
   // A number per expert that is added to its scores for the choice alone, and moved by its load
   // instead of a gradient; checkpoints hold it. Source: DeepSeek-V3, 2024, section 2.1.2.

@@ -178,6 +178,7 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //            each layer, and the copies of weights  2 P
 //   mixture: router's scores                q E 4
 //            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
+//            clamps by operators            r f1 d: what they gave
 //            experts' outputs               q k h d, for the gradient of their weights in the sum
 //            shared experts                 as a feed-forward layer of their width
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
@@ -326,6 +327,8 @@ void Tensors::experts() {
   save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
   save(P::dispatch, {module, inputs(s_.hidden), P::experts_fc1, true});
   save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
+  if (s_.moe.clamped && s_.kernels.expert_clamps_by_operators)
+    save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
   save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
 }

@@ -160,6 +160,7 @@ constexpr Example kExamples[] = {
     {"/training/predictions_per_sequence", "76"},
     {"/training/expert_products", R"("separate")"},
     {"/training/expert_biases", R"("operators")"},
+    {"/training/expert_clamps", R"("operators")"},
     {"/training/gradient_accumulation", R"("product")"},
     {"/training/image_layout", R"("nchw")"},
     {"/training/batch_norm", R"("fused")"},

@@ -53,6 +53,7 @@ void draw_experts(Sketch& s) {
   if (draw.chance(20)) s.set("/model/moe/every", 2);
   if (draw.chance(20)) s.set("/model/moe/balance_bias", draw.chance(50));
   if (draw.chance(10)) s.set("/model/moe/biases", draw.chance(50));
+  if (draw.chance(10)) s.set("/model/moe/clamped", draw.chance(50));
   if (shares && draw.chance(20)) s.set("/model/moe/shared_gate", true);
 }
 

@@ -254,6 +254,9 @@ void draw_kernels(Sketch& s) {
   const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
   if (biased != nullptr && biased->boolean && draw.chance(50))
     s.set("/training/expert_biases", draw.word({"product", "operators"}));
+  const json::Value* clamped = json::find(s.plan.scenario, "/model/moe/clamped");
+  if (clamped != nullptr && clamped->boolean && draw.chance(50))
+    s.set("/training/expert_clamps", draw.word({"kernel", "operators"}));
 }
 
 }  // namespace

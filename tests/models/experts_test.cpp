@@ -204,6 +204,39 @@ TEST_CASE("biases of experts' second product by operators") {
   CHECK(moved_by_operators(false, MemoryOp::elementwise) == 0);
 }
 
+// Of r f numbers in 2 bytes: each half by itself, then both; backward, three comparisons of a half
+// to a byte each, two of which become one, two gradients by them, then both.
+TEST_CASE("limits before experts' gates by operators") {
+  Transformer network = mixture(8, 2, 256);
+  network.moe.every = 1;
+  network.moe.clamped = true;
+  Execution how = execution(1, 64);
+  const std::int64_t half = 64 * 2 * 256;  // tokens, experts of each, columns
+  const auto run = [&](bool by_operators, auto measure) {
+    how.kernels.expert_clamps_by_operators = by_operators;
+    return measure(experts_of(network_work(network, how)));
+  };
+  const auto more = [&](auto measure) { return run(true, measure) - run(false, measure); };
+  CHECK(more([](const LayerWork& work) { return bytes_of(work.forward, MemoryOp::elementwise); }) ==
+        (2 * (2 + 2) + 4 + 4) * half);
+  CHECK(more([](const LayerWork& work) {
+          return bytes_of(work.backward, MemoryOp::elementwise);
+        }) == (3 * (2 + 1) + (2 + 1) + 2 * (3 + 2) + 4 + 4) * half);
+  const auto one_by_one = [](const std::vector<WorkItem>& items) {
+    std::int64_t sum = 0;
+    for (const WorkItem& item : items)
+      if (const auto* kernel = std::get_if<NamedKernel>(&item))
+        if (const auto* pass = std::get_if<MemoryBound>(&kernel->kernel)) sum += pass->elements;
+    return sum;
+  };
+  CHECK(more([&](const LayerWork& work) { return one_by_one(work.forward); }) == 2 * half);
+  CHECK(more([&](const LayerWork& work) { return one_by_one(work.backward); }) == 5 * half);
+  CHECK(more([](const LayerWork& work) { return work.activations().count(); }) == 2 * half * 2);
+  network.moe.clamped = false;
+  CHECK(more([](const LayerWork& work) { return bytes_of(work.forward, MemoryOp::elementwise); }) ==
+        0);
+}
+
 // Reads both halves and writes one; backward, reads those and a gradient and writes two.
 TEST_CASE("experts' gated activations are the kernel that dense layers run") {
   Transformer network = mixture(8, 2, 256);

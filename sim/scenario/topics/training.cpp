@@ -93,6 +93,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
            "Biases of experts: product, their products add them; operators, those of the second "
            "are weighted by the router and added an expert at a time by plain operators, as in "
            "Megatron-Core.");
+  f.choice("expert_clamps", s.expert_clamps_by_operators, kByOperators, json::optional,
+           "Limits of what experts' activations read (model.moe.clamped): kernel, that of the "
+           "activation keeps them; operators, plain ones before it, as in Megatron-Core.");
   f.choice("broadcasts", s.broadcasts_in_vectors, kBroadcasts, json::optional,
            "How copies of heads, masks and biases of an eager execution handle operands that are "
            "permuted or broadcast: one_by_one, as PyTorch and TensorFlow do, or in vectors.");
@@ -303,6 +306,8 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
                    "remove it");
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
+  if (kernels.expert_clamps_by_operators && (stack == nullptr || !stack->moe.clamped))
+    findings.error("/training/expert_clamps", "the network's experts keep no limits", "remove it");
   const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
     if (joint != nullptr && kernels.fusion == models::Fusion::by_hand)
       findings.error(pointer, fmt::format("Megatron-LM's kernels take {} {}", what, joint),

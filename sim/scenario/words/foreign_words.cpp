@@ -13,11 +13,12 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 205> kKeys = {{
+constexpr std::array<Word, 206> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
     {"activation_checkpointing_mode", "/training/recompute"},
+    {"activation_func_clamp_value", "/training/expert_clamps"},
     {"activation_recomputation", "/training/recompute"},
     {"adamweightdecayoptimizer", "\"adamw\" at /training/optimizer/type"},
     {"adaptivedataparallel", "\"adaptdl\" at /software"},

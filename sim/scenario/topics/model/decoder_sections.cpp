@@ -75,6 +75,8 @@ void visit_fields(json::Fields& f, MoeSection& s) {
   f.field("top_groups", s.top_groups, between(1, 1024),
           "Groups that a token's experts are in (topk_group). Default: all.");
   f.field("biases", s.biases, json::anything, "Of the router and of the experts (gpt-oss).");
+  f.field("clamped", s.clamped, json::anything,
+          "Both halves before the experts' gate are kept within limits (gpt-oss).");
   f.field("shared_gate", s.shared_gate, json::anything,
           "A column that scales what the shared experts add (Qwen2-MoE).");
   f.field("balance_bias", s.balance_bias, json::anything,
@@ -99,6 +101,7 @@ void assemble_moe(const MoeSection& section, models::Transformer& stack, Finding
   moe.first_dense = section.first_dense;
   moe.every = section.every;
   moe.biases = section.biases.value_or(false);
+  moe.clamped = section.clamped.value_or(false);
   moe.shared_gate = section.shared_gate.value_or(false);
   moe.balance_bias = section.balance_bias.value_or(false);
   if (check_groups(section, findings)) {
@@ -117,6 +120,8 @@ void assemble_moe(const MoeSection& section, models::Transformer& stack, Finding
   if (stack.biases.feed_forward)
     findings.error("/model/biases", "experts have biases of their own, under moe.biases",
                    "write \"biases\": false");
+  if (moe.clamped && !stack.gated())
+    findings.error("/model/moe/clamped", "the feed-forward layer has no gate", "remove it");
   if (moe.shared_gate && moe.shared_ffn_hidden == 0)
     findings.error("/model/moe/shared_gate", "there are no shared experts to scale", "remove it");
 }

@@ -18,7 +18,7 @@ struct MoeSection {
   std::int64_t shared_experts = 0, first_dense = 0, every = 1;
   std::int64_t groups = 1;
   std::optional<std::int64_t> top_groups;
-  std::optional<bool> biases, shared_gate, balance_bias;
+  std::optional<bool> biases, clamped, shared_gate, balance_bias;
 };
 
 struct WindowSection {

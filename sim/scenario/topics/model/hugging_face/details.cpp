@@ -130,10 +130,13 @@ void glm4_details(HuggingFaceImport& import) {
   if (import.config.flag("use_qk_norm").value_or(false)) qwen3_details(import);
 }
 
-// Experts of the feed-forward size, with biases as the router has.
+// Experts of the feed-forward size, with biases as the router has, and limits before their gate.
 void gpt_oss_details(HuggingFaceImport& import) {
   import.set("attention_sinks", Value::of(true));
-  if (Value* moe = import.model.find("moe")) moe->set("biases", Value::of(true));
+  Value* moe = import.model.find("moe");
+  if (moe == nullptr) return;
+  moe->set("biases", Value::of(true));
+  if (import.config.number("swiglu_limit")) moe->set("clamped", Value::of(true));
 }
 
 // Caps of scores and logits are parts of the kernels that make them.

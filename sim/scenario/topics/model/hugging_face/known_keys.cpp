@@ -72,7 +72,6 @@ constexpr std::string_view kHarmless[] = {
     "scale_attn_weights",
     "scale_attn_by_inverse_layer_idx",
     "swiglu_alpha",
-    "swiglu_limit",
     "attention_softmax_in_fp32",
     "reorder_and_upcast_attn",
     "apply_residual_connection_post_layernorm",
