@@ -160,8 +160,8 @@ def nemo(row, model, cluster, fp8, recompute="none", chunked=True, chunks=None, 
         degrees["ep"] = ep
     if said.get("etp"):
         degrees["etp"] = said["etp"]
-    if sequence_parallel and chunked:
-        degrees["tensor_parallel"] = {"overlap": "chunked"}
+    if sequence_parallel:
+        degrees["tensor_parallel"] = {"overlap": "chunked" if chunked else "weight_gradient"}
     training = {"global_batch": batch["gbs"], "micro_batch": micro_batch or batch.get("mbs") or 1,
                 "sequence_length": row["model"]["seq"], "precision": precision("fp8" if fp8 else "bf16", gradients),
                 "optimizer": {"type": "adamw"}, "recompute": recompute, "fused_attention": True}

@@ -1,25 +1,28 @@
 """NVIDIA's DeepLearningExamples: ResNet-50 and BERT on servers of V100 and A100, a record per printed precision.
 
 ResNet-50's batch where none is printed: 256 with mixed precision, else 128, the scripts' defaults. Accumulation not
-printed: 1. SQuAD: 384 tokens; pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are TF32.
-TensorFlow and MXNet exchange gradients by Horovod, as the scripts do. BERT's scripts pre-train with LAMB; PyTorch's
-fine-tune with one kernel of Adam in mixed precision, with BertAdam's operators else. Those of TensorFlow 1 are taken to
-run without XLA, which a flag of theirs decides that the tables do not state: their times are those of the plain
-operators' bytes. Mixed precision has a norm of one kernel there (fused_layer_norm). Those of TensorFlow 2 are taken to
-run with XLA, in whose clusters norms, activations, dropout and the optimizer count as one kernel each, but SQuAD
-without mixed precision, whose tokens take a third longer than those of pre-training on the same GPU. Today's scripts of
-PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not stated. It is left aside in
-sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak). Their predecessors of PyTorch,
-whose tables are in older revisions, compute logits of all tokens: BertPreTrainingHeads of modeling.py (1d4211fe) has no
-choice of tokens; dense_sequence_output came with native mixed precision, as did TorchScript, for pre-training alone;
-all else runs operator by operator on PyTorch of before 1.12 (containers of 2019 to 2021), in mixed precision with
-Apex's O2: with one micro-batch gradients travel in 16 bits, with more each micro-batch's are converted and added
-(run_squad.py, run_pretraining.py at 0663b67c, 042e8724). Pre-training of those whose scripts/run_pretraining.sh has
-allreduce_post_accumulation and its _fp16 exchanges all gradients at once, in 16 bits, after the last micro-batch
-(take_optimizer_step of run_pretraining.py, 042e8724). Images are stored channel by channel, the frameworks' default,
-but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in additions and ReLUs
-(MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where dtype is float16;
-PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
+printed: 1. SQuAD: 384 tokens; pre-training: 20 predictions of 128 tokens, 80 of 512. Products in fp32 on A100 are
+TF32. TensorFlow and MXNet exchange gradients by Horovod, as the scripts do; TensorFlow's BERT behind the backward
+pass, as its scripts turn XLA on (use_xla true in run_squad.sh, run_pretraining_lamb.sh, finetune_train_benchmark.sh),
+whose cluster gives all gradients when it ends (issue 156 of the repository, tensorflow issue 29640), and those of
+several micro-batches behind the last, in 16 bits in mixed precision (allreduce_post_accumulation and the compression
+of optimization.py). BERT's scripts pre-train with LAMB; PyTorch's fine-tune with one kernel of Adam in mixed
+precision, with BertAdam's operators else. Kernels of TensorFlow 1 are taken to be the plain operators all the same:
+its single GPUs' times are those of their bytes. Mixed precision has a norm of one kernel there (fused_layer_norm).
+Those of TensorFlow 2 are taken to run with XLA, in whose clusters norms, activations, dropout and the optimizer count
+as one kernel each, but SQuAD without mixed precision, whose tokens take a third longer than those of pre-training on
+the same GPU. Today's scripts of PyTorch and PaddlePaddle compute nothing for padding; how much there is of it is not
+stated. It is left aside in sequences of 128 tokens; those of 512 are left out (V100 would do more than its peak).
+Their predecessors of PyTorch, whose tables are in older revisions, compute logits of all tokens: BertPreTrainingHeads
+of modeling.py (1d4211fe) has no choice of tokens; dense_sequence_output came with native mixed precision, as did
+TorchScript, for pre-training alone; all else runs operator by operator on PyTorch of before 1.12 (containers of 2019
+to 2021), in mixed precision with Apex's O2: with one micro-batch gradients travel in 16 bits, with more each
+micro-batch's are converted and added (run_squad.py, run_pretraining.py at 0663b67c, 042e8724). Pre-training of those
+whose scripts/run_pretraining.sh has allreduce_post_accumulation and its _fp16 exchanges all gradients at once, in 16
+bits, after the last micro-batch (take_optimizer_step of run_pretraining.py, 042e8724). Images are stored channel by
+channel, the frameworks' default, but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in
+additions and ReLUs (MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where
+dtype is float16; PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
 """
 
 import re
@@ -122,9 +125,22 @@ def language_training(row, kind, machine, software, title):
     return described
 
 
+def under_horovod(described, kind):
+    """With gradients that leave XLA's cluster together, behind the backward pass; those accumulated in 16 bits."""
+    training, degrees = described["training"], described["parallelism"]
+    if degrees["dp"] == 1:
+        return
+    message = {"overlap_backward": False}
+    if kind == "amp" and training["global_batch"] > training["micro_batch"] * degrees["dp"]:
+        message["compression"] = {"kind": "fp16"}
+    degrees["data_parallel"] = message
+
+
 def as_run(described, name, kind):
     """The scenario with what XLA fuses (TensorFlow 2), and with the scripts' own norm of 16 bits (TensorFlow 1)."""
     training = described["training"]
+    if name.startswith("TensorFlow"):
+        under_horovod(described, kind)
     plain = kind != "amp" and training["sequence_length"] == 384
     if name.startswith("TensorFlow2") and not plain:
         training.update(norm="kernel", activation="kernel", dropout="kernel", bias="product")
