@@ -109,7 +109,7 @@ struct Recomputation {
 struct KernelChoice {
   AttentionKernel attention = AttentionKernel::unfused;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
-  std::optional<LossKernels> loss;  // of logits and loss; empty: as `fusion`. Not by_hand
+  std::optional<LossKernels> loss;  // of logits and loss; empty: as `fusion`
   ImageLayout images = ImageLayout::nhwc;  // of networks of images
   bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).

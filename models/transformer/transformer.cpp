@@ -230,6 +230,11 @@ bool by_hand(const TransformerSlice& s) {
   return s.kernels.fusion == Fusion::by_hand;
 }
 
+// Megatron-LM's kernels, beside whatever layers.
+bool loss_by_hand(const TransformerSlice& s) {
+  return by_hand(s) || s.kernels.of_loss() == LossKernels::by_hand;
+}
+
 Bytes single_logits(const TransformerSlice& s) {
   return s.tokens * s.vocabulary * size_of(Dtype::fp32);
 }
@@ -271,7 +276,7 @@ bool head_passes_on(const Transformer& network, const Finetune& how) {
 // whose functions are torch.compile's; in place, Transformer Engine,
 // transformer_engine/common/triton/cross_entropy.py.
 void loss_forward(WorkList& list, const TransformerSlice& s) {
-  if (!by_hand(s)) return PytorchScript(list, s).loss();
+  if (!loss_by_hand(s)) return PytorchScript(list, s).loss();
   const bool fused = s.kernels.loss == LossKernels::compiled, cast = s.stored != Dtype::fp32;
   const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
   if (s.kernels.loss == LossKernels::in_place) {
@@ -285,7 +290,7 @@ void loss_forward(WorkList& list, const TransformerSlice& s) {
 }
 
 void loss_backward(WorkList& list, const TransformerSlice& s) {
-  if (!by_hand(s)) return PytorchScript(list, s).loss_gradient();
+  if (!loss_by_hand(s)) return PytorchScript(list, s).loss_gradient();
   const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
   if (s.kernels.loss == LossKernels::in_place)
     return list.kernel("cross-entropy backward",
@@ -294,6 +299,22 @@ void loss_backward(WorkList& list, const TransformerSlice& s) {
   list.kernel("cross-entropy backward",
               MemoryBound{MemoryOp::parallel_cross_entropy, (cast ? 2 : 1) * single,
                           single + (cast ? logits : Bytes(0))});
+}
+
+// What the loss keeps, and what is there beside it while its kernels run. Under Megatron-LM's own
+// layers nothing is counted beside it; elsewhere its kernels have the fp32 copy forward, and the
+// block of the logits of 16 bits, which is too small for anything else; backward their gradient.
+void hold_logits(const TransformerSlice& s, LayerWork& work) {
+  const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
+  if (!loss_by_hand(s)) {
+    work.logits = pytorch_logits_kept(s);
+    work.transient = pytorch_logits_transient(s);
+    return;
+  }
+  work.logits = s.kernels.loss == LossKernels::in_place ? logits : single;
+  if (by_hand(s)) return;
+  work.forward_transient = single + logits;
+  work.transient = logits;
 }
 
 }  // namespace
@@ -357,10 +378,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
   if ((how.widens_stream() && !head && (norm || goes_on)) || s.autocast)
     work.kept.add(Module::head, matrix * s.element());
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
-  work.logits = !by_hand(s)                               ? pytorch_logits_kept(seen)
-                : s.kernels.loss == LossKernels::in_place ? gathered
-                                                          : single_logits(seen);
-  if (!by_hand(s)) work.transient = pytorch_logits_transient(seen);
+  hold_logits(seen, work);
   work.outputs = gathered;
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));

@@ -291,8 +291,10 @@ void draw_training(Sketch& s) {
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));
+  if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(15))
+    s.set("/training/loss", "parallel");
   if (s.execution == "fused" && s.kind == Kind::decoder && draw.chance(20))
-    s.set("/training/loss", draw.word({"compiled", "in_place"}));
+    s.set("/training/loss", draw.word({"parallel", "compiled", "in_place"}));
   draw_kernels(s);
   if (s.strategy != "nn_data_parallel" && draw.chance(30))
     s.set("/training/gradient_accumulation",

@@ -350,6 +350,16 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
                                                                    "logits", "logits to fp32",
                                                                    "cross-entropy"});
   CHECK(script(mixed.kinds[1].forward).front() == "residual and norm 1");
+  // Forward the 16-bit logits, their copy, the difference; backward the softmax and its gradient.
+  Execution parallel = execution(2, 64);
+  parallel.kernels.fusion = Fusion::eager;
+  parallel.kernels.loss = LossKernels::by_hand;
+  const LayerWork shared = network_work(kGpt, parallel).kinds[2];
+  CHECK(shared.logits == Bytes(4 * kLogits));
+  CHECK(shared.forward_transient == Bytes((4 + 2) * kLogits));
+  CHECK(shared.workspace() == Bytes(2 * kLogits));
+  CHECK(bytes_of(shared.forward, MemoryOp::parallel_cross_entropy) == 38 * kLogits);
+  CHECK(bytes_of(shared.backward, MemoryOp::parallel_cross_entropy) == 14 * kLogits);
   // Copies between bf16 and fp32, and the zeros of the loss's gradient.
   const auto elementwise = [&](Dtype compute) {
     const LayerWork work = logits(Fusion::eager, compute);

@@ -40,8 +40,9 @@ constexpr std::array<json::Choice<bool>, 2> kProjections = {{{"joint", false}, {
 constexpr std::array<json::Choice<bool>, 2> kBroadcasts = {
     {{"one_by_one", false}, {"vectors", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBatchNorms = {{{"kernel", false}, {"fused", true}}};
-constexpr std::array<json::Choice<models::LossKernels>, 3> kLosses = {
+constexpr std::array<json::Choice<models::LossKernels>, 4> kLosses = {
     {{"eager", models::LossKernels::eager},
+     {"parallel", models::LossKernels::by_hand},
      {"compiled", models::LossKernels::compiled},
      {"in_place", models::LossKernels::in_place}}};
 
@@ -54,7 +55,8 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
            "on the GPU, fa2 before Hopper and cudnn from it on.");
   f.choice("loss", s.loss, kLosses,
            "Kernels and memory of logits and loss where they differ from the layers': eager, as "
-           "when only layers are compiled, or compiled; beside fused layers compiled, as Megatron-"
+           "when only layers are compiled, compiled, or parallel, Megatron-LM's over a vocabulary "
+           "that ranks may share; beside fused layers that one, compiled, as Megatron-"
            "LM's --cross-entropy-loss-fusion, or in_place, Transformer Engine's kernel, which "
            "leaves the gradient where the logits were. Default: as execution.");
   f.choice(
@@ -335,13 +337,15 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
                    "remove it, or make the execution \"fused\"");
   if (kernels.loss == models::LossKernels::eager && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/loss",
-                   "beside a \"fused\" execution the loss is Megatron-LM's, kernel by kernel or "
+                   "beside a \"fused\" execution the loss is Megatron-LM's, \"parallel\" or "
                    "\"compiled\"",
                    "remove it, or make the execution \"eager\" or \"compiled\"");
-  if (kernels.loss && kernels.fusion == models::Fusion::by_hand &&
-      kernels.loss != models::LossKernels::eager && network.is<models::Encoder>())
+  const bool fused_loss = kernels.fusion == models::Fusion::by_hand
+                              ? kernels.loss && kernels.loss != models::LossKernels::eager
+                              : kernels.loss == models::LossKernels::by_hand;
+  if (fused_loss && network.is<models::Encoder>())
     findings.error("/training/loss", "a masked-language loss has one set of fused kernels",
-                   "remove it, or make the execution \"eager\" or \"compiled\"");
+                   "remove it, or make it or the execution \"eager\" or \"compiled\"");
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");

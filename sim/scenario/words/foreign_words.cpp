@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 206> kKeys = {{
+constexpr std::array<Word, 207> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -187,6 +187,7 @@ constexpr std::array<Word, 206> kKeys = {{
     {"seq_length", "/training/sequence_length"},
     {"sequence", "/training/sequence_length"},
     {"servers", "/cluster/nodes"},
+    {"sharded_cross_entropy", "\"parallel\" at /training/loss"},
     {"sharding_strategy", "/parallelism/data_parallel/kind"},
     {"sp", "/parallelism/sequence_parallel"},
     {"stages", "/parallelism/pp"},
