@@ -52,6 +52,9 @@ struct MemoryAllowance {
   // Of the host before the GPU, at most: blocks of collectives inside of layers stay reserved until
   // the GPU has passed them. 0: they are back when the script frees them.
   Option<int> launches_ahead = 0;
+  // Of what comes back late so much has to fit all the same, as an allocator that is short of room
+  // does not get all of it back in pieces that it can use.
+  Option<double> late_share = 0;
 };
 
 // Host time of a collective's call, beside its launch.

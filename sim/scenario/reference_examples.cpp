@@ -216,6 +216,7 @@ constexpr Example kExamples[] = {
     {"/training/memory/fragmentation", "0.05"},
     {"/training/memory/kept_outputs", "2"},
     {"/training/memory/launches_ahead", "270"},
+    {"/training/memory/late_share", "0.3"},
     {"/parallelism/data_parallel/allgather_bucket_size", R"("1GB")"},
     {"/training/finetune/last_layers", "8"},
     {"/training/offload/optimizer", R"("cpu")"},

@@ -188,10 +188,10 @@ Bytes DeviceMemory::reserved(Bytes held) const {
   return mapped + fragmentation(mapped) + late;
 }
 
-void DeviceMemory::add_late(Bytes bytes, Bytes held) {
+void DeviceMemory::add_late(Bytes bytes, Bytes lost, Bytes held) {
   late = Bytes(0);
   if (capacity > Bytes(0)) bytes = std::min(bytes, capacity - on_device(held));
-  late = std::max(bytes, Bytes(0));
+  late = std::max(bytes, lost);
 }
 
 Bytes DeviceMemory::on_device(Bytes held) const {

@@ -32,8 +32,9 @@ struct DeviceMemory {
   Bytes blas_workspace, nccl_buffers, context;
   std::int64_t fragmentation_ppm = 0;
   Bytes pools;  // that the allocator keeps for some streams beyond what is held when most is
-  // What comes back to it late (memory/late_blocks.h), as far as there is room: an allocator that
-  // is short waits for it, so that no budget is less by it.
+  // What comes back to it late (memory/late_blocks.h), as far as there is room, and a part of it
+  // in any case: an allocator that is short waits for the rest. No budget is less by it, as it
+  // follows from the step.
   Bytes late;
 
   Bytes allocated(Bytes held) const { return held + blas_workspace; }
@@ -41,8 +42,9 @@ struct DeviceMemory {
   Bytes reserved(Bytes held) const;
   Bytes on_device(Bytes held) const;
 
-  // So much comes back late, beside a program that holds so much at its peak.
-  void add_late(Bytes bytes, Bytes held);
+  // So much comes back late, beside a program that holds so much at its peak; so much of it never
+  // in time.
+  void add_late(Bytes bytes, Bytes lost, Bytes held);
 
   // The most that a program may hold so that on_device() fits; 1 byte if nothing fits, 0 if there
   // is no limit.

@@ -1,6 +1,7 @@
 #include "sim/simulate/step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/layer/peak.h"
 #include "sim/simulate/jobs_together.h"
@@ -111,7 +112,9 @@ void add_late_blocks(const Job& job, Step& step, std::size_t rank_class) {
                                     step.trace().finished[own.actor]));
   const Bytes late =
       late_blocks(step.plan.cast, role, ahead, job.plan.tensor_parallel.keep_gathered_inputs);
-  step.devices[rank_class].add_late(late, step.trace().peaks[own.actor].peak);
+  const double lost = job.recipe.memory.late_share * static_cast<double>(late.count());
+  step.devices[rank_class].add_late(late, Bytes(std::llround(lost)),
+                                    step.trace().peaks[own.actor].peak);
 }
 
 // `only`: the class that is broken down; nothing: all are.

@@ -98,4 +98,13 @@ TEST_CASE("late blocks add to what is reserved, and change neither the step nor 
     CHECK(full.step_time == (room >= 0 ? none.step_time : std::nullopt));
     CHECK(full.memory.reserved == none.memory.reserved + Bytes(std::max(room, 0)));
   }
+  // A quarter of it in any case.
+  each.recipe.memory.late_share = 0.25;
+  for (const int room : {1, 0, -1}) {
+    each.cluster.server.gpu.memory = none.memory.peak + Bytes(more.count() / 4 + room);
+    const StepReport part = summarize(each, *simulate_step(each));
+    CHECK(part.memory.fits == (room >= 0));
+    CHECK(part.memory.reserved ==
+          none.memory.reserved + Bytes(more.count() / 4 + std::max(room, 0)));
+  }
 }

@@ -29,6 +29,9 @@ FROM_STEPS = (
     {"set": "ultrascale", "what": "reserved memory: nanotron's launches ahead of the GPU, 270",
      "rows": ("hf-1376", "hf-1377"), "error": "error_bytes",
      "without": {"training": {"memory": {"launches_ahead": 0}}}, "words": "none: blocks come back when they are freed"},
+    {"set": "ultrascale", "what": "late blocks that have to fit, 0.3 of nanotron's: balanced accuracy of verdicts",
+     "rows": lambda name: int(name.split("-")[1]) % 2 == 0, "verdicts": True,
+     "without": {"training": {"memory": {"late_share": 0}}}, "words": "none: an allocator has them back"},
     {"set": "pytorch_h100", **SCRIPT},
     {"set": "pytorch_h200", **SCRIPT},
     {"set": "sailor", "what": "Sailor's messages in a server, through the host's memory",
@@ -167,9 +170,23 @@ def patched(document, patch):
     return document
 
 
-def errors_of(one, fitted, are_fitted, error="error_s"):
-    """Median size and bias of the errors of the rows that are, or are not, among the fitted, with their number."""
-    errors = [row[error] for row in one["records"] if error in row and (row["record"] in fitted) == are_fitted]
+def verdicts_of(rows):
+    """Balanced accuracy of what is said of whether rows fit, with their number."""
+    right = [[row["predicted_fits"] == fits for row in rows if row["measured_fits"] == fits] for fits in (True, False)]
+    return f"{digits(sum(sum(one) / len(one) for one in right) / 2)} ({len(rows)})" if all(right) else "-"
+
+
+def errors_of(one, constant, are_fitted):
+    """
+    Median size and bias of the errors of the rows that the constant was, or was not, fitted on, with their number; of
+    one that comes from verdicts theirs.
+    """
+    fitted, error = constant["rows"], constant.get("error", "error_s")
+    chosen = [row for row in one["records"]
+              if (fitted(row["record"]) if callable(fitted) else row["record"] in fitted) == are_fitted]
+    if constant.get("verdicts"):
+        return verdicts_of([row for row in chosen if "measured_fits" in row])
+    errors = [row[error] for row in chosen if error in row]
     if not errors:
         return "-"
     sizes = sorted(abs(error) for error in errors)
@@ -183,7 +200,7 @@ def left_out_table(program, folder, predicted):
     text = line(["constant", "set", "rows fitted on: median, bias", "other rows", "others without it", "without it"])
     text += line(["---"] * 6)
     for constant in FROM_STEPS:
-        name, error = constant["set"], constant.get("error", "error_s")
+        name = constant["set"]
         cells = ["-"] * 3
         if name in known:
             with tempfile.TemporaryDirectory() as alone:
@@ -193,9 +210,8 @@ def left_out_table(program, folder, predicted):
                 with open(os.path.join(alone, name + ".json"), "w", encoding="utf-8") as stream:
                     json.dump(document, stream)
                 other = validate(program, alone)["sets"][0]
-            rows = constant["rows"]
-            cells = [errors_of(known[name], rows, True, error), errors_of(known[name], rows, False, error),
-                     errors_of(other, rows, False, error)]
+            cells = [errors_of(known[name], constant, True), errors_of(known[name], constant, False),
+                     errors_of(other, constant, False)]
         text += line([constant["what"], f"`{name}`", *cells, constant["words"]])
     return text
 

@@ -29,6 +29,9 @@ void visit_fields(json::Fields& f, MemoryAllowance& s) {
   f.field("launches_ahead", s.launches_ahead, json::between(0, 1 << 20),
           "Launches that the host is ahead of the GPU at most: blocks of tensor-parallel "
           "collectives stay reserved until the GPU has passed them, as far as there is room.");
+  f.field("late_share", s.late_share, json::between(0, 1),
+          "Part of these blocks that has to fit, as an allocator that is short of room does not "
+          "get it back.");
 }
 
 }  // namespace trainyard::recipe
