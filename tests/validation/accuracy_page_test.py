@@ -19,10 +19,31 @@ ROWS = [{"record": "a", "error_s": 1.0}, {"record": "b", "error_s": -0.5}, {"rec
 
 
 def fitted_rows_are_apart():
-    assert accuracy_page.errors_of({"records": ROWS}, ("a",), True) == "100.0 %, +100.0 % (1)"
-    assert accuracy_page.errors_of({"records": ROWS}, ("a",), False) == "30.0 %, -30.0 % (2)"
-    assert accuracy_page.errors_of({"records": ROWS}, ("a",), False, "error_bytes") == "20.0 %, +20.0 % (1)"
-    assert accuracy_page.errors_of({"records": []}, (), False) == "-"
+    constant, of_memory = {"rows": ("a",)}, {"rows": ("a",), "error": "error_bytes"}
+    assert accuracy_page.errors_of({"records": ROWS}, constant, True) == "100.0 %, +100.0 % (1)"
+    assert accuracy_page.errors_of({"records": ROWS}, constant, False) == "30.0 %, -30.0 % (2)"
+    assert accuracy_page.errors_of({"records": ROWS}, of_memory, False) == "20.0 %, +20.0 % (1)"
+    assert accuracy_page.errors_of({"records": []}, constant, False) == "-"
+
+
+def verdicts_are_balanced():
+    # Of jobs of even numbers one of two that ran is said to fit, and both that did not are said not to.
+    said = [(0, True, True), (2, True, False), (4, False, False), (6, False, False), (1, True, False), (3, False, True)]
+    rows = [{"record": f"x-{number}", "measured_fits": fits, "predicted_fits": predicted}
+            for number, fits, predicted in said] + ROWS
+    constant = {"rows": lambda name: name[-1] in "02468", "verdicts": True}
+    assert accuracy_page.errors_of({"records": rows}, constant, True) == "0.75 (4)"
+    assert accuracy_page.errors_of({"records": rows}, constant, False) == "0.00 (2)"
+
+
+def a_profile_is_changed_beside_the_records():
+    with tempfile.TemporaryDirectory() as folder:
+        constant = {"profile": ("a100-sxm4-80gb", {"batched_gemm": {"efficiency": 0.5}})}
+        patch = accuracy_page.changed_profile(constant, folder)
+        with open(os.path.join(folder, patch["cluster"]["calibration"]), encoding="utf-8") as stream:
+            profile = json.load(stream)
+    assert profile["batched_gemm"]["efficiency"] == 0.5 and profile["batched_gemm"]["from"], profile
+    assert profile["gemm"], profile
 
 
 def a_patch_reaches_every_alternative():
@@ -58,6 +79,8 @@ def every_law_is_in_the_tables():
 
 
 fitted_rows_are_apart()
+verdicts_are_balanced()
+a_profile_is_changed_beside_the_records()
 a_patch_reaches_every_alternative()
 of_one_name_the_first_counts()
 every_law_is_in_the_tables()
