@@ -83,7 +83,6 @@ void carry_kernels(const Carrier& carrier, const cost::Profile& base, cost::Prof
   }
   if (own.batched_gemm_from.source.empty() && !base.batched_gemm_from.source.empty()) {
     own.batched_gemm_efficiency = base.batched_gemm_efficiency;
-    own.batched_gemm_needs_alignment = base.batched_gemm_needs_alignment;
     own.batched_gemm_from = carrier.marked(base.batched_gemm_from);
     carrier.note("batched gemm", own.batched_gemm_from);
   }

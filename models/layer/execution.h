@@ -123,6 +123,9 @@ struct KernelChoice {
   bool separate_experts = false;            // a launch for each expert's product
   bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
   bool expert_clamps_by_operators = false;  // of what fc1 gives, beside the activation's kernel
+  // Not fused attention: products of heads whose numbers are no multiple of 16 bytes in fp32, on
+  // CUDA cores.
+  bool unaligned_heads_in_fp32 = false;
   bool broadcasts_in_vectors = false;  // eager: copies and broadcasts handle no numbers one by one
   LossKernels of_loss() const {
     if (loss) return *loss;

@@ -42,17 +42,20 @@ TransformerSlice of_memory(const TransformerSlice& s) {
 }
 
 Kernel scores_gemm(const TransformerSlice& s) {
-  return Gemm{s.sequence_length, s.memory_length, s.head_size, s.micro_batch * s.heads, s.stored};
+  return Gemm{s.sequence_length, s.memory_length, s.head_size, s.micro_batch * s.heads,
+              s.of_heads()};
 }
 
 // Sums over the encoder's tokens: the attention's output, and the gradient of the queries.
 Kernel over_memory_gemm(const TransformerSlice& s) {
-  return Gemm{s.sequence_length, s.head_size, s.memory_length, s.micro_batch * s.heads, s.stored};
+  return Gemm{s.sequence_length, s.head_size, s.memory_length, s.micro_batch * s.heads,
+              s.of_heads()};
 }
 
 // Sums over the decoder's tokens: the gradients of keys and values.
 Kernel over_tokens_gemm(const TransformerSlice& s) {
-  return Gemm{s.memory_length, s.head_size, s.sequence_length, s.micro_batch * s.heads, s.stored};
+  return Gemm{s.memory_length, s.head_size, s.sequence_length, s.micro_batch * s.heads,
+              s.of_heads()};
 }
 
 Kernel fused(const TransformerSlice& s, bool backward) {

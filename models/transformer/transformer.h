@@ -104,6 +104,12 @@ struct TransformerSlice {
   bool autocast = false;  // Execution::autocast
 
   Bytes element() const { return size_of(stored); }
+  // Of products of heads, where attention is not one kernel.
+  Dtype of_heads() const {
+    constexpr std::int64_t kAligned = 16;  // bytes
+    const bool unaligned = (head_size * element()).count() % kAligned != 0;
+    return unaligned && kernels.unaligned_heads_in_fp32 ? Dtype::fp32 : stored;
+  }
   // Of norms, sums and embeddings, whose operands torch.autocast leaves as they are, or widens.
   Bytes wide_element() const { return autocast ? size_of(Dtype::fp32) : element(); }
   Bytes input_element() const { return size_of(inputs); }

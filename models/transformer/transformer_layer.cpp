@@ -25,12 +25,12 @@ void memory_bound(WorkList& list, std::string name, MemoryOp op, Bytes read, Byt
 // Grouped keys and values are repeated for every head, so the batch counts heads.
 Kernel scores_gemm(const TransformerSlice& s) {
   const std::int64_t length = s.sequence_length;
-  return Gemm{length, length, s.head_size, s.micro_batch * s.heads, s.stored};
+  return Gemm{length, length, s.head_size, s.micro_batch * s.heads, s.of_heads()};
 }
 
 Kernel context_gemm(const TransformerSlice& s) {
   const std::int64_t length = s.sequence_length;
-  return Gemm{length, s.head_size, length, s.micro_batch * s.heads, s.stored};
+  return Gemm{length, s.head_size, length, s.micro_batch * s.heads, s.of_heads()};
 }
 
 std::int64_t score_elements(const TransformerSlice& s) {

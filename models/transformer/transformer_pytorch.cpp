@@ -185,11 +185,11 @@ class PytorchAttention final : public PytorchScript {
   Bytes score_mask() const { return Bytes(s_.score_dropout ? score_count() : 0); }
   Kernel scores_gemm() const {
     const std::int64_t length = s_.sequence_length;
-    return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.stored};
+    return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.of_heads()};
   }
   Kernel context_gemm() const {
     const std::int64_t length = s_.sequence_length;
-    return Gemm{length, s_.head_size, length, s_.micro_batch * s_.heads, s_.stored};
+    return Gemm{length, s_.head_size, length, s_.micro_batch * s_.heads, s_.of_heads()};
   }
 };
 

@@ -96,7 +96,6 @@ class FittedCompute final : public ComputeCost {
   }
 
  private:
-  bool without_tensor_cores(const models::Gemm& gemm) const;
   Estimate time_of(const models::Gemm& gemm) const;
   Estimate time_of(const Attention& attention) const;
   Estimate time_of(const Convolution& convolution) const;
@@ -155,20 +154,7 @@ std::optional<double> time_of_scaling(const GemmLaw& law, models::Scaling scalin
   return {};
 }
 
-// Of batches that find no kernel on tensor cores; what they read and write stays in 16 bits, which
-// is little beside what CUDA cores take.
-bool FittedCompute::without_tensor_cores(const models::Gemm& gemm) const {
-  constexpr std::int64_t kAligned = 16;
-  return profile_.batched_gemm_needs_alignment && gemm.batch > 1 && !gemm.grouped &&
-         is_half(gemm.dtype) && models::row_alignment(gemm) < kAligned;
-}
-
 Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
-  if (without_tensor_cores(gemm)) {
-    models::Gemm in_fp32 = gemm;
-    in_fp32.dtype = Dtype::fp32;
-    return time_of(in_fp32);
-  }
   Chosen<GemmLaw> chosen = choose(profile_.gemm, gemm.dtype, peaks_);
   const GemmLaw* law = chosen.law;
   if (!law) return roofline_->time(gemm);

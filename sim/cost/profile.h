@@ -228,9 +228,6 @@ struct Profile {
   std::optional<Watts> settled_power;  // at which products ran for seconds, its clock held down
   std::vector<GemmLaw> gemm;
   double batched_gemm_efficiency = 1;  // factor on e for batch > 1
-  // Batches in 16 bits whose rows begin at no multiples of 16 bytes run without tensor cores.
-  // Source: docs/cost-gemm.md.
-  bool batched_gemm_needs_alignment = false;
   Provenance batched_gemm_from;
   std::optional<GroupedGemmLaw> grouped_gemm;  // without: as one product of all rows
   std::vector<AttentionLaw> attention;         // without: the batched GEMM of the same FLOPs

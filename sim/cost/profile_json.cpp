@@ -17,16 +17,12 @@ namespace {
 
 struct BatchedGemm {
   double efficiency = 1;
-  bool needs_alignment = false;
   Provenance from;
 };
 
 void visit_fields(json::Fields& f, BatchedGemm& batched) {
   f.field("efficiency", batched.efficiency, json::required, kShare,
           "Factor on the compute efficiency of a batch of GEMMs.");
-  f.field("needs_alignment", batched.needs_alignment, json::optional,
-          "Batches in 16 bits whose rows begin at no multiples of 16 bytes run without tensor "
-          "cores.");
   f.section("from", batched.from, json::required, "Provenance.");
 }
 
@@ -74,12 +70,9 @@ std::optional<Group> given(Group group) {
 
 void visit_laws(json::Fields& f, Profile& profile) {
   f.sections("gemm", profile.gemm, json::optional, "GEMM laws, one per type.");
-  auto batched = given(BatchedGemm{profile.batched_gemm_efficiency,
-                                   profile.batched_gemm_needs_alignment,
-                                   profile.batched_gemm_from});
+  auto batched = given(BatchedGemm{profile.batched_gemm_efficiency, profile.batched_gemm_from});
   if (f.section("batched_gemm", batched, "Batches of GEMMs.")) {
     profile.batched_gemm_efficiency = batched->efficiency;
-    profile.batched_gemm_needs_alignment = batched->needs_alignment;
     profile.batched_gemm_from = batched->from;
   }
   f.section("grouped_gemm", profile.grouped_gemm,

@@ -159,6 +159,7 @@ constexpr Example kExamples[] = {
     {"/training/document_length", "512"},
     {"/training/predictions_per_sequence", "76"},
     {"/training/expert_products", R"("separate")"},
+    {"/training/unaligned_heads", R"("cuda_cores")"},
     {"/training/expert_biases", R"("operators")"},
     {"/training/expert_clamps", R"("operators")"},
     {"/training/gradient_accumulation", R"("product")"},

@@ -50,24 +50,6 @@ TEST_CASE("products whose rows begin at few bytes reach a share of both rates") 
   CHECK(seconds(some, odd) == seconds(profile(), odd));
 }
 
-TEST_CASE("unaligned batches run without tensor cores where the profile says so") {
-  Profile some = profile();
-  some.batched_gemm_needs_alignment = true;
-  Gemm heads = kGemm;
-  heads.batch = 16;
-  CHECK(seconds(some, heads) == seconds(profile(), heads));
-  heads.k = 150;  // rows of 300 bytes
-  Gemm in_fp32 = heads;
-  in_fp32.dtype = Dtype::fp32;
-  CHECK(seconds(some, heads) == seconds(profile(), in_fp32));
-  CHECK(seconds(some, heads) > 5 * seconds(profile(), heads));
-  // One product, and those of experts, find a kernel.
-  heads.grouped = true;
-  CHECK(seconds(some, heads) == seconds(profile(), heads));
-  heads.grouped = false, heads.batch = 1;
-  CHECK(seconds(some, heads) == seconds(profile(), heads));
-}
-
 TEST_CASE("a batch multiplies both demands and lowers the compute efficiency") {
   Gemm batched = kGemm;
   batched.batch = 16;

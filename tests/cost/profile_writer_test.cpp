@@ -45,7 +45,6 @@ Profile full() {
   gemm.residuals = {{4096, 8192, 1024, 1, 1.03}, {512, 512, 64, 96, 0.912345}};
   p.gemm = {gemm};
   p.batched_gemm_efficiency = 0.61;
-  p.batched_gemm_needs_alignment = true;
   p.batched_gemm_from = from();
   p.grouped_gemm = GroupedGemmLaw{80.5, 330, from()};
   p.attention_dropout = AttentionDropoutLaw{AttentionKernel::fa2, 0.02, 0.05, from()};

@@ -287,8 +287,12 @@ void draw_training(Sketch& s) {
     s.set("/training/fused_attention", draw.word({"fa1", "triton"}));
   else if (s.fused_attention)
     s.set("/training/fused_attention", true);
-  else if (s.stack() && draw.chance(20))
-    s.set("/training/fused_attention", draw.word({"unfused", "sdpa_math"}));
+  else if (s.stack() && draw.chance(10))
+    s.set("/training/fused_attention", "sdpa_math");
+  else if (s.stack() && draw.chance(20)) {
+    s.set("/training/fused_attention", "unfused");
+    s.set("/training/unaligned_heads", draw.word({"tensor_cores", "cuda_cores"}));
+  }
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))
     s.set("/training/loss", draw.word({"eager", "compiled"}));

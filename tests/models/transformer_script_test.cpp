@@ -309,6 +309,29 @@ TEST_CASE("fused attention reads copies of what its kernel cannot read in place"
 // In 16 bits: from and to them 6 bytes each way; the maximum and the sum are read, difference,
 // exponential and quotient read and written, as the gradient is. Fused: a read less of the maximum,
 // a pass less.
+// Two products of heads forward and four backward, of 12 numbers (24 bytes) or 8 (16 bytes).
+TEST_CASE("heads of no multiple of 16 bytes are multiplied in fp32 if software does") {
+  const auto in_fp32 = [](std::int64_t head_size, Dtype compute, Fusion fusion) {
+    Execution how = execution(1, 16);
+    how.compute = compute;
+    how.kernels.fusion = fusion;
+    how.kernels.unaligned_heads_in_fp32 = true;
+    const LayerWork work = layer(network_work(gpt(1, 8 * head_size, 8, 512), how));
+    int number = 0;
+    for (const std::vector<WorkItem>* items : {&work.forward, &work.backward})
+      for (const WorkItem& item : *items)
+        if (const auto* named = std::get_if<NamedKernel>(&item))
+          if (const auto* gemm = std::get_if<Gemm>(&named->kernel))
+            number += gemm->dtype == Dtype::fp32 ? 1 : 0;
+    return number;
+  };
+  for (const Fusion fusion : {Fusion::by_hand, Fusion::eager}) {
+    CHECK(in_fp32(12, Dtype::bf16, fusion) == 6);
+    CHECK(in_fp32(12, Dtype::fp16, fusion) == 6);
+    CHECK(in_fp32(8, Dtype::bf16, fusion) == 0);
+  }
+}
+
 TEST_CASE("the cross-entropy moves the bytes of its kernels") {
   Execution how = execution(2, 16, 4);
   const std::int64_t entries = 2 * 16 * 512 / 4;

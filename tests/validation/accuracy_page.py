@@ -19,8 +19,7 @@ import tempfile
 CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "configs")
 
 # Constants that come from steps of one source, or from their memory: the set, what the others would have it be, and in
-# words: a patch of the scenarios, or a profile and one of it. The rows that a constant was fitted on wait for nothing
-# else, or hold nothing else that is not known.
+# words. The rows that a constant was fitted on wait for nothing else, or hold nothing else that is not known.
 SCRIPT = {"what": "the host's time per launch of an eager script", "rows": ("hf llama-1b s512 b1 bf16",),
           "without": {"training": {"launch_time": "30us"}}, "words": "30 us, as PyTorch's traces have it"}
 FROM_STEPS = (
@@ -40,9 +39,9 @@ FROM_STEPS = (
          "kind": "nvlink_mesh", "bandwidth_per_gpu": "25GB/s",
          "mesh": [{"a": a, "b": b, "links": 6} for a in range(4) for b in range(a + 1, 4)]}}}},
      "words": "over NVLink, as a GH200 server has it"},
-    {"set": "bloom", "what": "batches of products whose rows begin at no multiples of 16 bytes: no tensor cores (A100)",
-     "rows": ("bloom-003", "bloom-113"), "profile": ("a100-sxm4-80gb", {"batched_gemm": {"needs_alignment": False}}),
-     "words": "on tensor cores, as others"},
+    {"set": "bloom", "what": "heads of 108, 150 and 450 numbers without tensor cores, under Megatron-LM of 2021",
+     "rows": ("bloom-001", "bloom-003", "bloom-004", "bloom-005", "bloom-008", "bloom-009", "bloom-113", "bloom-116"),
+     "without": {"training": {"unaligned_heads": "tensor_cores"}}, "words": "on tensor cores, as others"},
 )
 
 # Files of configs/validation with all rows of a source that a converter is for.
@@ -150,17 +149,6 @@ def merged(value, into):
     return {**value, **{key: merged(value.get(key), one) for key, one in into.items()}}
 
 
-def changed_profile(constant, folder):
-    """The patch of scenarios that takes the profile that the constant names, as its patch has it, from the folder."""
-    name, patch = constant["profile"]
-    with open(os.path.join(CONFIGS, "profiles", name + ".json"), encoding="utf-8") as stream:
-        profile = merged(json.load(stream), patch)
-    os.makedirs(os.path.join(folder, "profiles"))
-    with open(os.path.join(folder, "profiles", name + ".json"), "w", encoding="utf-8") as stream:
-        json.dump(profile, stream)
-    return {"cluster": {"calibration": f"profiles/{name}.json"}}
-
-
 def patched(document, patch):
     """The set whose every scenario has the patch's values."""
     for record in document["records"]:
@@ -205,8 +193,7 @@ def left_out_table(program, folder, predicted):
         if name in known:
             with tempfile.TemporaryDirectory() as alone:
                 with open(os.path.join(folder, name + ".json"), encoding="utf-8") as stream:
-                    without = constant.get("without") or changed_profile(constant, alone)
-                    document = patched(json.load(stream), without)
+                    document = patched(json.load(stream), constant["without"])
                 with open(os.path.join(alone, name + ".json"), "w", encoding="utf-8") as stream:
                     json.dump(document, stream)
                 other = validate(program, alone)["sets"][0]

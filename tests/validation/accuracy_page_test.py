@@ -36,16 +36,6 @@ def verdicts_are_balanced():
     assert accuracy_page.errors_of({"records": rows}, constant, False) == "0.00 (2)"
 
 
-def a_profile_is_changed_beside_the_records():
-    with tempfile.TemporaryDirectory() as folder:
-        constant = {"profile": ("a100-sxm4-80gb", {"batched_gemm": {"efficiency": 0.5}})}
-        patch = accuracy_page.changed_profile(constant, folder)
-        with open(os.path.join(folder, patch["cluster"]["calibration"]), encoding="utf-8") as stream:
-            profile = json.load(stream)
-    assert profile["batched_gemm"]["efficiency"] == 0.5 and profile["batched_gemm"]["from"], profile
-    assert profile["gemm"], profile
-
-
 def a_patch_reaches_every_alternative():
     document = {"records": [{"scenario": [{"training": {"a": 1}}, {}]}, {"scenario": {"training": {"b": 2}}}]}
     changed = accuracy_page.patched(document, {"training": {"b": 3}})["records"]
@@ -80,7 +70,6 @@ def every_law_is_in_the_tables():
 
 fitted_rows_are_apart()
 verdicts_are_balanced()
-a_profile_is_changed_beside_the_records()
 a_patch_reaches_every_alternative()
 of_one_name_the_first_counts()
 every_law_is_in_the_tables()

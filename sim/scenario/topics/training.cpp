@@ -31,6 +31,8 @@ constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
 constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
+constexpr std::array<json::Choice<bool>, 2> kUnalignedHeads = {
+    {{"tensor_cores", false}, {"cuda_cores", true}}};
 constexpr std::array<json::Choice<bool>, 2> kExpertBiases = {
     {{"product", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
@@ -88,6 +90,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("gate_projection", s.separate_gate, kProjections, json::optional,
            "Gate and up projection of a gated feed-forward layer: of one product (joint), or "
            "separate, of one each, as in Llama's own scripts.");
+  f.choice("unaligned_heads", s.unaligned_heads_in_fp32, kUnalignedHeads, json::optional,
+           "Cores on which unfused attention multiplies heads whose numbers are no multiple of 16 "
+           "bytes; cuda_cores: in fp32, as libraries of 2022 did.");
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
            "expert, as in Transformer Engine's grouped linear layers.");
@@ -308,6 +313,9 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
                    "remove it");
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
+  if (kernels.unaligned_heads_in_fp32 && (stack == nullptr || kernels.one_attention()))
+    findings.error("/training/unaligned_heads", "no attention multiplies heads by themselves",
+                   "remove it, or make fused_attention false");
   if (kernels.expert_clamps_by_operators && (stack == nullptr || !stack->moe.clamped))
     findings.error("/training/expert_clamps", "the network's experts keep no limits", "remove it");
   const auto check_apart = [&](const char* pointer, const char* what, bool has, const char* joint) {
