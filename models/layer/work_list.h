@@ -25,7 +25,9 @@ class WorkList {
   // From now on operands of products in 8 bits are cast before them.
   void cast_operands(const Fp8Casts& how) { casts_ = how; }
 
-  void kernel(std::string name, Kernel kernel) { add({std::move(name), kernel}); }
+  void kernel(std::string name, Kernel kernel, std::uint32_t launches = 1) {
+    add({std::move(name), kernel, false, false, false, launches});
+  }
 
   void weight_gradient(std::string name, Kernel kernel) { add({std::move(name), kernel, true}); }
 

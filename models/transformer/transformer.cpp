@@ -271,7 +271,9 @@ bool head_passes_on(const Transformer& network, const Finetune& how) {
 //   in place         maximum and sum d, gradient d              -, d
 //   backward         times the loss's gradient d                d
 //
-// What picks the logit of the token that follows is left out. fp32 logits have no casts. Source:
+// What picks the logit of the token that follows is left out, but for the host's launches where
+// layers are operators: eleven forward beside those above, four backward. fp32 logits have no
+// casts. Source:
 // Megatron-LM, megatron/core/tensor_parallel/cross_entropy.py, and fusions/fused_cross_entropy.py,
 // whose functions are torch.compile's; in place, Transformer Engine,
 // transformer_engine/common/triton/cross_entropy.py.
@@ -286,7 +288,9 @@ void loss_forward(WorkList& list, const TransformerSlice& s) {
   }
   const Bytes read = (fused ? 3 : 5) * single + (fused || cast ? logits : Bytes(0));
   const Bytes written = ((fused ? 2 : 3) + (cast ? 1 : 0)) * single;
-  list.kernel("cross-entropy", MemoryBound{MemoryOp::parallel_cross_entropy, read, written});
+  const MemoryBound moved{MemoryOp::parallel_cross_entropy, read, written};
+  if (by_hand(s)) return list.kernel("cross-entropy", moved);
+  list.kernel("cross-entropy", moved, 5 + 11 + (cast ? 1 : 0));
 }
 
 void loss_backward(WorkList& list, const TransformerSlice& s) {
@@ -296,14 +300,16 @@ void loss_backward(WorkList& list, const TransformerSlice& s) {
     return list.kernel("cross-entropy backward",
                        MemoryBound{MemoryOp::elementwise, logits, logits});
   const bool cast = s.stored != Dtype::fp32;
-  list.kernel("cross-entropy backward",
-              MemoryBound{MemoryOp::parallel_cross_entropy, (cast ? 2 : 1) * single,
-                          single + (cast ? logits : Bytes(0))});
+  const MemoryBound moved{MemoryOp::parallel_cross_entropy, (cast ? 2 : 1) * single,
+                          single + (cast ? logits : Bytes(0))};
+  if (by_hand(s)) return list.kernel("cross-entropy backward", moved);
+  list.kernel("cross-entropy backward", moved, 1 + 4 + (cast ? 1 : 0));
 }
 
 // What the loss keeps, and what is there beside it while its kernels run. Under Megatron-LM's own
-// layers nothing is counted beside it; elsewhere its kernels have the fp32 copy forward, and the
-// block of the logits of 16 bits, which is too small for anything else; backward their gradient.
+// layers nothing is counted beside it; elsewhere its kernels have the fp32 logits forward, and
+// where these are a copy the block of those of 16 bits, which is too small for anything else;
+// backward the gradient of those, as that of the fp32 ones is where the softmax was.
 void hold_logits(const TransformerSlice& s, LayerWork& work) {
   const Bytes single = single_logits(s), logits = s.tokens * s.vocabulary * s.element();
   if (!loss_by_hand(s)) {
@@ -313,8 +319,9 @@ void hold_logits(const TransformerSlice& s, LayerWork& work) {
   }
   work.logits = s.kernels.loss == LossKernels::in_place ? logits : single;
   if (by_hand(s)) return;
-  work.forward_transient = single + logits;
-  work.transient = logits;
+  const Bytes copied = s.stored != Dtype::fp32 ? logits : Bytes(0);
+  work.forward_transient = single + copied;
+  work.transient = copied;
 }
 
 }  // namespace

@@ -188,8 +188,9 @@ Bytes DeviceMemory::reserved(Bytes held) const {
   return mapped + fragmentation(mapped) + late;
 }
 
-void DeviceMemory::add_late(Bytes bytes, Bytes lost, Bytes held) {
+void DeviceMemory::add_late(Bytes bytes, Bytes never, Bytes held) {
   late = Bytes(0);
+  lost = never;
   if (capacity > Bytes(0)) bytes = std::min(bytes, capacity - on_device(held));
   late = std::max(bytes, lost);
 }

@@ -36,6 +36,7 @@ struct DeviceMemory {
   // in any case: an allocator that is short waits for the rest. No budget is less by it, as it
   // follows from the step.
   Bytes late;
+  Bytes lost;  // the part of it that never comes back in time
 
   Bytes allocated(Bytes held) const { return held + blas_workspace; }
   Bytes fragmentation(Bytes allocated) const;
@@ -44,7 +45,7 @@ struct DeviceMemory {
 
   // So much comes back late, beside a program that holds so much at its peak; so much of it never
   // in time.
-  void add_late(Bytes bytes, Bytes lost, Bytes held);
+  void add_late(Bytes bytes, Bytes never, Bytes held);
 
   // The most that a program may hold so that on_device() fits; 1 byte if nothing fits, 0 if there
   // is no limit.

@@ -194,7 +194,10 @@ void draw_allowance(Sketch& s) {
   if (draw.chance(10)) s.set("/training/memory/fragmentation", draw.pick({0.0, 0.1}));
   if (draw.chance(10)) s.set("/training/memory/kept_outputs", draw.between(0, 3));
   if (draw.chance(10)) s.set("/training/memory/launches_ahead", draw.between(0, 400));
-  if (draw.chance(10)) s.set("/training/memory/late_share", draw.pick({0.0, 0.3, 1.0}));
+  if (draw.chance(5)) {
+    s.set("/training/memory/launches_ahead", draw.between(1, 400));
+    s.set("/training/memory/late_share", draw.pick({0.0, 0.3, 1.0}));
+  }
   if (draw.chance(10)) s.set("/training/memory/nccl_buffers", draw.chance(50));
 }
 

@@ -360,6 +360,10 @@ TEST_CASE("the loss keeps log-probabilities eagerly, logits compiled") {
   CHECK(shared.workspace() == Bytes(2 * kLogits));
   CHECK(bytes_of(shared.forward, MemoryOp::parallel_cross_entropy) == 38 * kLogits);
   CHECK(bytes_of(shared.backward, MemoryOp::parallel_cross_entropy) == 14 * kLogits);
+  parallel.compute = Dtype::fp32;  // logits and difference; backward the softmax's place
+  const LayerWork single = network_work(kGpt, parallel).kinds[2];
+  CHECK(single.forward_transient == Bytes(4 * kLogits));
+  CHECK(single.workspace() == Bytes(0));
   // Copies between bf16 and fp32, and the zeros of the loss's gradient.
   const auto elementwise = [&](Dtype compute) {
     const LayerWork work = logits(Fusion::eager, compute);

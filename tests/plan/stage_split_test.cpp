@@ -123,6 +123,25 @@ TEST_CASE("a balanced split has the shortest longest stage, and of those the lea
   }
 }
 
+// The first of two stages holds two micro-batches of 1 a layer, the last one of them beside what
+// the loss needs while it runs: 2 a = b + room of 12 layers.
+TEST_CASE("a split by memory leaves room for what a forward pass needs at its end") {
+  NetworkWork work;
+  for (int place = 0; place < 14; ++place) {
+    const bool is_end = place == 0 || place == 13;
+    work.chain.push_back(place);
+    work.kinds.push_back(layer(is_end ? 0 : 1, is_end ? 0 : 1));
+    work.divisible.push_back(!is_end);
+  }
+  ParallelPlan plan = in_stages(2);
+  plan.pipeline.layer_split = LayerSplit::by_memory;
+  CHECK(counts_of(work, split(work, plan)) == std::vector{4, 8});
+  work.kinds.back().transient = Bytes(6);
+  CHECK(counts_of(work, split(work, plan)) == std::vector{6, 6});
+  std::swap(work.kinds.back().transient, work.kinds.back().forward_transient);
+  CHECK(counts_of(work, split(work, plan)) == std::vector{6, 6});
+}
+
 TEST_CASE(
     "a split by time or by memory is the best of all ways, first by the one, then by the other") {
   SplitMix64 random(8);

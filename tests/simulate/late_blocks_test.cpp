@@ -80,7 +80,7 @@ TEST_CASE("a host is ahead by the launches that the GPU takes longer for") {
   CHECK(launches_ahead(program, Duration(0), Duration(1)) == 400);
 }
 
-TEST_CASE("late blocks add to what is reserved, and change neither the step nor the verdict") {
+TEST_CASE("late blocks add to what is reserved, and a part of them to what has to fit") {
   Job each = job();
   const StepReport none = summarize(each, *simulate_step(each));
   each.recipe.memory.launches_ahead = 60;
@@ -104,6 +104,8 @@ TEST_CASE("late blocks add to what is reserved, and change neither the step nor 
     each.cluster.server.gpu.memory = none.memory.peak + Bytes(more.count() / 4 + room);
     const StepReport part = summarize(each, *simulate_step(each));
     CHECK(part.memory.fits == (room >= 0));
+    // What a search's limit on memory leaves out.
+    CHECK(part.memory.late == Bytes(std::max(room, 0)));
     CHECK(part.memory.reserved ==
           none.memory.reserved + Bytes(more.count() / 4 + std::max(room, 0)));
   }

@@ -46,7 +46,7 @@ void StageLoads::add(Load& load, int place, const StageGpus& gpus) const {
   // Without a backward pass no layer keeps anything for it.
   const Bytes kept = own.activations() + own.logits;
   load.kept = recipe_.forward_only ? std::max(load.kept, kept) : load.kept + kept;
-  load.workspace = std::max(load.workspace, own.workspace());
+  load.workspace = std::max({load.workspace, own.workspace(), own.forward_transient});
   load.divisible += work_.divisible[static_cast<std::size_t>(place)] ? 1 : 0;
 }
 

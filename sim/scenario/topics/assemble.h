@@ -126,7 +126,7 @@ collective::Choices assemble_collectives(const CollectivesSection& section, Find
 // /training/memory
 recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
                                         const topologies::GpuSpec& gpu);
-void validate_kept_outputs(const Scenario& scenario, Findings& findings);
+void validate_memory(const Scenario& scenario, Findings& findings);
 
 // /training/tokens, samples, epochs and dataset_size, and /cost. Requires: network and batch.
 recipe::TrainingLength assemble_length(const ScenarioSections& sections, const Scenario& scenario,

@@ -73,7 +73,10 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
   return memory;
 }
 
-void validate_kept_outputs(const Scenario& scenario, Findings& findings) {
+void validate_memory(const Scenario& scenario, Findings& findings) {
+  if (scenario.recipe.memory.late_share > 0 && scenario.recipe.memory.launches_ahead == 0)
+    findings.error("/training/memory/late_share", "nothing comes back late: launches_ahead is 0",
+                   "remove it, or say how far the host is ahead");
   if (scenario.recipe.memory.kept_outputs == 0) return;
   const models::NetworkWork work =
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));

@@ -113,7 +113,7 @@ void validate(const Scenario& scenario, const ScenarioSections& sections, Findin
   validate_input(scenario, findings);
   // Sizes that were refused above need not fit 64 bits, and what is counted here does.
   if (!findings.has_errors()) validate_work(scenario, findings);
-  if (!findings.has_errors()) validate_kept_outputs(scenario, findings);
+  if (!findings.has_errors()) validate_memory(scenario, findings);
 }
 
 }  // namespace trainyard::scenario

@@ -227,7 +227,7 @@ void account_memory(const Step& step, StepReport& report) {
   const engine::MemoryPeak& peak = trace.peaks[worst->actor];
   memory.allocated = device->allocated(peak.peak);
   memory.reserved = device->reserved(peak.peak);
-  memory.late = device->late;
+  memory.late = device->late - device->lost;
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
   const auto by_category = device->by_category(peak.by_category);

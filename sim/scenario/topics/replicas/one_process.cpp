@@ -74,7 +74,7 @@ void check_loss(const Scenario& scenario, Findings& findings) {
   if (const std::optional<std::string> why = plan::loss_stays(work))
     findings.error(kKind,
                    fmt::format("the loss cannot be computed on the first GPU for all: {}", *why),
-                   "set loss_in_model to true");
+                   "set loss_in_model to true, or make training.loss eager");
 }
 
 }  // namespace
