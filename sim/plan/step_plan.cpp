@@ -186,6 +186,7 @@ PipelineShape pipeline_shape(const TrainingRecipe& recipe, const ParallelPlan& p
   PipelineShape shape =
       shape_of(*schedule, stages, microbatches(recipe, plan), plan.pipeline.chunks);
   shape.group = plan.pipeline.group_size;
+  shape.paired = plan.pipeline.overlap_passes;
   return shape;
 }
 

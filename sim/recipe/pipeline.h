@@ -40,6 +40,7 @@ struct Pipeline {
   std::vector<int> layers_per_chunk{};  // LayerSplit::list: [chunk * stages + stage]
   std::optional<Branches> branches{};   // none: stages cut the layers in their order
   bool overlap_p2p = true;  // false: the compute stream waits for its sends, as blocking calls do
+  bool overlap_passes = false;  // PipelineShape::paired
   // Each tensor-parallel rank sends its part of a message, and the receivers gather them. Without,
   // every rank sends the whole, as today's Megatron-LM does. With sequence parallelism ranks have
   // no more than their part. Source: Narayanan et al., SC 2021, section 4.1 (scatter/gather).

@@ -7,8 +7,15 @@
 // may be smaller, but not smaller than p: the first stage would come to the group's next chunk
 // before the group has passed the last stage, and stages would wait for each other.
 //
+// Paired, each forward after the warm-up overlaps with the backward after it, for which the warm-up
+// has one more. With pairs that take T:
+//
+//   time (equal chunks, no communication, m a multiple of p) =
+//     (p + w - 1)(F + B) + (m v - w) T, w = min((v - 1) p + 1, m v), if T is at least F and B
+//
 // Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using
-// Megatron-LM, SC 2021, 2.2.2; the rule for the groups is Megatron-LM's
+// Megatron-LM, SC 2021, 2.2.2; the pairs are Megatron-LM's (overlap_moe_expert_parallel_comm); the
+// rule for the groups is Megatron-LM's
 // (microbatch_group_size_per_vp_stage, whose default is p).
 #include <fmt/format.h>
 
@@ -51,13 +58,15 @@ std::vector<Slot> interleaved_one_f_one_b(const PipelineShape& shape, int stage)
     return Slot{Pass::backward, order[k].microbatch, shape.chunks - 1 - order[k].chunk};
   };
 
-  const int ahead = 2 * (shape.stages - stage - 1) + (shape.chunks - 1) * group_size(shape);
+  const int ahead = 2 * (shape.stages - stage - 1) + (shape.chunks - 1) * group_size(shape) +
+                    (shape.paired ? 1 : 0);
   const std::size_t warmup = std::min(static_cast<std::size_t>(ahead), total);
   std::vector<Slot> slots;
   for (std::size_t k = 0; k < warmup; ++k)
     slots.push_back(forward(k));
   for (std::size_t k = warmup; k < total; ++k) {
     slots.push_back(forward(k));
+    slots.back().paired = shape.paired;
     slots.push_back(backward(k - warmup));
   }
   for (std::size_t k = total - warmup; k < total; ++k)

@@ -64,6 +64,7 @@ struct PipelineShape {
   // Interleaved only: micro-batches that visit a chunk before the next chunk has its turn. 0: p.
   int group = 0;
   Placement placement = Placement::looped;
+  bool paired = false;  // schedules with `pairs` only: forwards overlap with the next backwards
   friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
@@ -121,6 +122,7 @@ struct ScheduleEntry {
   std::string_view times_from = {};
   Updates updates = Updates::after_all;
   Holding holding = Holding::unranked;
+  bool pairs = false;             // takes PipelineShape::paired
   bool grouped = false;           // micro-batches visit a chunk in groups (PipelineShape::group)
   bool one_at_a_time = false;     // a micro-batch leaves the pipeline before the next enters
   bool fills_and_drains = false;  // equal passes idle (p - 1) / (m v) of the ideal time

@@ -26,8 +26,17 @@ std::optional<std::string> one_chunk_per_stage(const PipelineShape& shape) {
   return std::nullopt;
 }
 
+// With one chunk per stage neighbours would take turns with their pairs, as each pair needs the one
+// before it of both neighbours. Megatron-LM refuses it too.
+std::optional<std::string> one_f_one_b_unsupported(const PipelineShape& shape) {
+  if (!shape.paired || shape.stages == 1) return std::nullopt;
+  return fmt::format("passes of {} stages with 1 chunk each cannot overlap", shape.stages);
+}
+
 std::optional<std::string> groups_of_microbatches(const PipelineShape& shape) {
   if (auto why = impossible(shape)) return why;
+  if (shape.chunks == 1)
+    if (auto why = one_f_one_b_unsupported(shape)) return why;
   return interleaved_unsupported(shape);
 }
 
@@ -68,8 +77,9 @@ constexpr std::array<ScheduleEntry, 16> kSchedules = {{
      .summary = "one forward, one backward after a warm-up; as GPipe in less memory",
      .source = "Narayanan et al., SC 2021, 2.2.1 (PipeDream-Flush)",
      .build = by_stage<one_f_one_b>,
-     .unsupported = one_chunk_per_stage,
+     .unsupported = one_chunk_and<one_f_one_b_unsupported>,
      .holding = Holding::as_1f1b,
+     .pairs = true,
      .fills_and_drains = true},
     {.name = "interleaved_1f1b",
      .summary = "1F1B over several chunks per stage; a smaller bubble for more messages",
@@ -78,6 +88,7 @@ constexpr std::array<ScheduleEntry, 16> kSchedules = {{
      .build = by_stage<interleaved_one_f_one_b>,
      .unsupported = groups_of_microbatches,
      .holding = Holding::above_1f1b,
+     .pairs = true,
      .grouped = true,
      .fills_and_drains = true},
     {.name = "gpipe",

@@ -113,6 +113,8 @@ void sketch_degrees(Sketch& s) {
   choose_degrees(s);
   choose_experts(s);
   choose_schedule(s);
+  s.overlap_passes = s.schedule != nullptr && s.schedule->pairs && s.draw.chance(10) &&
+                     (s.pipeline == 1 || s.chunks > 1);
   choose_sequence(s);
   s.layers = s.pipeline * s.chunks * s.draw.pick({1, 1, 2, 3});
   if (s.draw.chance(1)) s.layers *= 4;

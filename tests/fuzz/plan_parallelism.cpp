@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -138,8 +139,9 @@ void draw_branches(Sketch& s) {
 
 void draw_pipeline(Sketch& s) {
   Draw& draw = s.draw;
-  if (s.pipeline == 1) return;
   constexpr const char* kSection = "/parallelism/pipeline";
+  if (s.overlap_passes) s.set(fmt::format("{}/{}", kSection, "overlap_passes"), true);
+  if (s.pipeline == 1) return;
   if (s.schedule == nullptr) {
     s.set(fmt::format("{}/{}", kSection, "schedule"), schedule::kCustomSchedule);
     write_slots(s);
@@ -277,6 +279,9 @@ bool takes(Sketch& s, const plan::StrategyEntry& entry) {
   const bool plain = order == nullptr || (order->updates == schedule::Updates::after_all &&
                                           order->placement != schedule::Placement::bidirectional &&
                                           order->name != "dualpipe_v");
+  constexpr std::array<std::string_view, 3> kPlain = {"allreduce", "zero1",
+                                                      "distributed_optimizer"};
+  if (s.overlap_passes) return std::count(kPlain.begin(), kPlain.end(), entry.name) > 0;
   if (!plain && entry.name != "allreduce") return entry.name == "zero1" && s.draw.chance(50);
   if (entry.name == "hsdp") return replicas % 2 == 0 && replicas > 2;
   if (entry.name == "parameter_server") return s.has_host && !s.experts;

@@ -178,9 +178,10 @@ void draw_offload(Sketch& s) {
     s.set("/training/offload/optimizer", units ? "cpu" : draw.word({"cpu", "cpu", "nvme"}));
   if (parameters) s.set("/training/offload/parameters", units ? "cpu" : draw.word({"cpu", "nvme"}));
   if (optimizer && draw.chance(30)) s.set("/training/offload/tile_parameters", 1 << 20);
-  const bool halves = s.pipeline > 1 && s.schedule != nullptr &&
-                      (s.schedule->name[0] == 'z' || s.schedule->name[0] == 'v' ||
-                       s.schedule->name.starts_with("dualpipe"));
+  const bool halves =
+      s.overlap_passes || (s.pipeline > 1 && s.schedule != nullptr &&
+                           (s.schedule->name[0] == 'z' || s.schedule->name[0] == 'v' ||
+                            s.schedule->name.starts_with("dualpipe")));
   if (!activations || halves) return;
   s.set("/training/offload/activations", "cpu");
   if (draw.chance(40)) s.set("/training/offload/fraction", draw.pick({0.5, 0.25, 1.0}));

@@ -35,6 +35,7 @@ struct Sketch {
   int expert_ranks = 1, expert_tensor = 1;
   bool sequence_parallel = false, chunked = false, ulysses = false;
   const schedule::ScheduleEntry* schedule = nullptr;  // nullptr: custom
+  bool overlap_passes = false;
   int chunks = 1, microbatches = 1, micro_batch = 1, layers = 1;
   int sequence_length = 64;
   bool fused_attention = false;

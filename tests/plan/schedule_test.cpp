@@ -128,6 +128,38 @@ TEST_CASE("interleaved 1F1B takes (m v + p - 1)(F + B)") {
   }
 }
 
+// w forwards on the last stage before its first pair, as many backwards after its last, and the way
+// to it and back.
+TEST_CASE("paired, 1F1B takes (p + w - 1)(F + B) and m v - w pairs") {
+  int shapes = 0;
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = p; m <= 32; m += p) {
+      for (int v = 1; v <= 4; ++v) {
+        if (v == 1 && p > 1) continue;
+        const PipelineShape shape{.stages = p, .microbatches = m, .chunks = v, .paired = true};
+        const char* name = v == 1 ? "1f1b" : "interleaved_1f1b";
+        const int before = std::min((v - 1) * p + 1, m * v);
+        for (const auto& [f, b] : kPassTimes) {
+          for (const int pair : {std::max(f, b + 1), f + b + 1}) {
+            CAPTURE(p);
+            CAPTURE(m);
+            CAPTURE(v);
+            CHECK(makespan(name, shape, equal_halves(f, b, 1, 0, pair)) ==
+                  (p + before - 1) * (f + b + 1) + (m * v - before) * pair);
+          }
+        }
+        ++shapes;
+        const auto stages = built(name, shape);
+        CHECK(check_schedule(shape, stages).value_or("valid") == "valid");
+        for (int s = 0; s < p; ++s)
+          CHECK(most_in_flight(stages[static_cast<std::size_t>(s)]) ==
+                std::min(2 * (p - s - 1) + (v - 1) * p + 2, m * v));
+      }
+    }
+  }
+  CHECK(shapes == 32 + 3 * (32 + 16 + 10 + 8 + 6 + 5 + 4 + 4));
+}
+
 TEST_CASE("stages hold m micro-batches under GPipe, min(p-s, m) under 1F1B, one if sequential") {
   for (int p = 1; p <= 8; ++p) {
     for (int m = 1; m <= 32; ++m) {
@@ -249,6 +281,9 @@ TEST_CASE("a refused shape is told its rule") {
         "interleaved_1f1b needs at least one whole group of 11 micro-batches, got 10");
   CHECK(why("interleaved_1f1b", {4, 10, 2, 6}) == "supported");
   CHECK(why("interleaved_1f1b", {4, 10, 2, 5}) == "supported");
+  const PipelineShape paired{.stages = 2, .microbatches = 4, .paired = true};
+  CHECK(why("1f1b", paired) == "passes of 2 stages with 1 chunk each cannot overlap");
+  CHECK(why("interleaved_1f1b", paired) == why("1f1b", paired));
 }
 
 TEST_CASE("interleaved 1F1B ends for every group that the rule accepts") {
@@ -256,7 +291,8 @@ TEST_CASE("interleaved 1F1B ends for every group that the rule accepts") {
     for (int v = 2; v <= 4; ++v) {
       for (int m = 1; m < 4 * p; ++m) {
         for (int group = p; group <= m; ++group) {
-          const PipelineShape shape = {p, m, v, group};
+          PipelineShape shape = {p, m, v, group};
+          shape.paired = (m + group) % 2 == 0;
           if (interleaved_unsupported(shape)) continue;
           CAPTURE(p);
           CAPTURE(v);

@@ -138,6 +138,28 @@ TEST_CASE("steps of mixtures take the longest path of DualPipe, DualPipeV and ze
   CHECK(runs == 48);
 }
 
+// Also with parameters that the first forward of each chunk gathers.
+TEST_CASE("1F1B in pairs takes its closed form, and is refused where passes gather") {
+  SplitMix64 random(66);
+  for (int trial = 0; trial < 24; ++trial) {
+    const Parts forward = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
+    const Parts input = drawn(random, 20, trial % 2 == 0 ? 5 : 40);
+    const std::int64_t weight = 1 + static_cast<std::int64_t>(random.below(10));
+    ParallelPlan plan;
+    const int p = plan.degrees.pipeline = 1 + trial % 3;
+    const int v = plan.pipeline.chunks = p == 1 ? 1 : 2;
+    plan.pipeline.schedule = p == 1 ? "1f1b" : "interleaved_1f1b";
+    plan.pipeline.overlap_passes = true;
+    const int m = 3 * p;
+    const auto result = step(network(p * v, forward, input, weight), plan, m);
+    const int before = (v - 1) * p + 1;
+    CAPTURE(p);
+    CHECK(result->end() ==
+          std::chrono::nanoseconds((p + before - 1) * (forward.alone() + input.alone() + weight) +
+                                   (m * v - before) * together(forward, input, weight)));
+  }
+}
+
 TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   Transformer mixture = gpt(8, 1024, 16, 4096);
   mixture.biases = false;
@@ -163,6 +185,9 @@ TEST_CASE("DualPipe exposes less of the exchanges of a mixture than 1F1B") {
   CHECK(plain > Duration(0));
   CHECK(2 * exposed("dualpipe", 1) < plain);
   CHECK(2 * exposed("dualpipe_v", 2) < plain);
+  const Duration interleaved = exposed("interleaved_1f1b", 2);
+  job.plan.pipeline.overlap_passes = true;
+  CHECK(3 * exposed("interleaved_1f1b", 2) < 2 * interleaved);
 }
 
 namespace {

@@ -55,6 +55,10 @@ void visit_fields(json::Fields& f, Pipeline& s) {
             "of a cut of their order.");
   f.field("overlap_p2p", s.overlap_p2p, json::optional,
           "Computing goes on while activations are sent; false: as blocking calls do.");
+  f.field("overlap_passes", s.overlap_passes, json::optional,
+          "Of 1f1b and interleaved_1f1b: each forward after the warm-up, of one micro-batch more, "
+          "takes turns with the backward after it, so that exchanges of experts hide under the "
+          "other pass (Megatron-LM's overlap_moe_expert_parallel_comm).");
   f.field("scatter_gather", s.scatter_gather, json::optional,
           "Tensor-parallel ranks send a part of each message and gather the whole on arrival "
           "(Megatron-LM of 2021, DeepSpeed); false: each sends the whole.");
@@ -161,6 +165,33 @@ void check_custom_schedule(const Scenario& scenario, Findings& findings) {
     findings.error(pointer, *wrong);
 }
 
+// Requires: the reader knows the schedule's name.
+bool check_overlap(const Scenario& scenario, Findings& findings) {
+  const recipe::Pipeline& pipeline = scenario.plan.pipeline;
+  if (!pipeline.overlap_passes) return true;
+  const char* pointer = "/parallelism/pipeline/overlap_passes";
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(pipeline.schedule);
+  if (pipeline.schedule == schedule::kCustomSchedule) {
+    findings.error(pointer, "schedule custom has its own order",
+                   "remove it, and write pairs into the slots, as \"F1+B0\"");
+    return false;
+  }
+  if (schedule == nullptr || !schedule->pairs) {
+    findings.error(pointer, fmt::format("schedule {} has no choice of pairs", pipeline.schedule),
+                   "remove it; 1f1b and interleaved_1f1b have");
+    return false;
+  }
+  if (scenario.plan.degrees.pipeline > 1 && pipeline.chunks == 1) {
+    findings.error(pointer, "stages of 1 chunk cannot overlap their passes",
+                   "set schedule to \"interleaved_1f1b\" and chunks_per_stage to 2 or more");
+    return false;
+  }
+  if (scenario.plan.experts.ranks == 1)
+    findings.warning(pointer, "experts are on one rank: no exchange of theirs is there to hide",
+                     "remove it, or set /parallelism/ep");
+  return true;
+}
+
 void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
   const recipe::Pipeline& pipeline = scenario.plan.pipeline;
   const int stages = scenario.plan.degrees.pipeline;
@@ -176,6 +207,7 @@ void check_chunks_and_schedule(const Scenario& scenario, Findings& findings) {
                    "remove it");
     return;
   }
+  if (!check_overlap(scenario, findings)) return;
   const std::int64_t microbatches = microbatches_per_step(scenario);
   if (microbatches == 0) return;
   if (pipeline.schedule == schedule::kCustomSchedule) {

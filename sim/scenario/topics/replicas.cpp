@@ -341,9 +341,10 @@ void check_update_order(const Scenario& scenario, Findings& findings) {
   const plan::DataParallelStrategy strategy = plan::strategy_of(plan, scenario.recipe);
   const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
   const bool is_apart = strategy.updates_elsewhere || strategy.has_leader();
-  if (!is_apart && (any_order || plan.degrees.pipeline == 1)) return;
+  if (!is_apart && any_order) return;
+  const bool in_turn = !is_apart && plan.degrees.pipeline == 1;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
-  if (entry != nullptr && entry->updates != schedule::Updates::after_all) {
+  if (!in_turn && entry != nullptr && entry->updates != schedule::Updates::after_all) {
     findings.error(fmt::format("{}/kind", kReplicas),
                    fmt::format("{} does not work with the schedule {}: it updates weights while "
                                "micro-batches are under way",
@@ -355,8 +356,9 @@ void check_update_order(const Scenario& scenario, Findings& findings) {
   const auto orders = stage_orders(plan, shape);
   if (const std::optional<std::string> why = unsupported(strategy, shape, *orders))
     findings.error(fmt::format("{}/kind", kReplicas),
-                   fmt::format("{} does not work with the schedule {}: {}", plan.data_parallel.kind,
-                               plan.pipeline.schedule, *why),
+                   fmt::format("{} does not work with the schedule {}{}: {}",
+                               plan.data_parallel.kind, plan.pipeline.schedule,
+                               plan.pipeline.overlap_passes ? " and overlap_passes" : "", *why),
                    "allreduce and zero1 do");
 }
 

@@ -13,7 +13,7 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 207> kKeys = {{
+constexpr std::array<Word, 209> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -124,6 +124,7 @@ constexpr std::array<Word, 207> kKeys = {{
     {"mixed_precision_reduce", "/parallelism/data_parallel/reduce_dtype"},
     {"mixedprecision",
      "/training/precision/compute, and reduce_dtype under /parallelism/data_parallel"},
+    {"moe_a2a_overlap", "/parallelism/pipeline/overlap_passes"},
     {"moe_ffn_hidden_size", "/model/moe/expert_ffn_hidden"},
     {"moe_grouped_gemm", "/training/expert_products"},
     {"moe_intermediate_size", "/model/moe/expert_ffn_hidden"},
@@ -165,6 +166,7 @@ constexpr std::array<Word, 207> kKeys = {{
     {"optimizer_offload", "/training/offload/optimizer"},
     {"overlap_comm", "/parallelism/data_parallel/overlap_backward"},
     {"overlap_grad_reduce", "/parallelism/data_parallel/overlap_backward"},
+    {"overlap_moe_expert_parallel_comm", "/parallelism/pipeline/overlap_passes"},
     {"per_device_train_batch_size", "/training/micro_batch"},
     {"pipeline_model_parallel_size", "/parallelism/pp"},
     {"pipeline_parallel_degree", "/parallelism/pp"},

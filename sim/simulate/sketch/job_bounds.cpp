@@ -67,8 +67,9 @@ Promise promise_of(const ScheduleEntry* entry, const recipe::TrainingRecipe& rec
   // Kernels between a collective and who waits for it only shorten the wait, so that the halves of
   // a backward pass wait for no less than the whole.
   const bool halves = name.starts_with("zb_") || name == "v_half" || name == "v_min";
-  promise.in_turn = alternates && (promise.goes_up || (promise.comes_down && halves) ||
-                                   plan.degrees.pipeline == 1);
+  promise.in_turn =
+      alternates && !plan.pipeline.overlap_passes &&
+      (promise.goes_up || (promise.comes_down && halves) || plan.degrees.pipeline == 1);
   return promise;
 }
 
