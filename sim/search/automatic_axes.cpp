@@ -103,7 +103,7 @@ struct AutomaticAxis {
   const char* pointer;
   std::vector<Value> (*values)(const Scenario&);
 };
-constexpr std::array<AutomaticAxis, 11> kAutomatic = {
+constexpr std::array<AutomaticAxis, 12> kAutomatic = {
     {{"/parallelism/tp", tensor},
      {"/parallelism/pp", pipeline},
      {"/parallelism/cp", context},
@@ -113,6 +113,7 @@ constexpr std::array<AutomaticAxis, 11> kAutomatic = {
      {"/parallelism/sequence_parallel", flags},
      {"/parallelism/pipeline/schedule", schedules},
      {"/parallelism/pipeline/chunks_per_stage", chunks},
+     {"/parallelism/pipeline/overlap_passes", flags},
      {"/parallelism/data_parallel/kind", sharding},
      {"/training/fused_attention", flags}}};
 
