@@ -5,10 +5,12 @@ latent attention, GPT-OSS norms and the activations of experts, but none in MXFP
 and the MLP or the activations of experts, all; with FSDP activations of a quarter of the layers, half and so on go to
 the host before any (cpu_offloading_num_layers: 20 or 40 of 80). Tensor parallelism of dense networks is chunked. Tokens
 of experts go once to each server and rank (DeepEP, HybridEP) where recipes say so (moe_flex_dispatcher_backend): on
-racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Gradients are bf16
-(grad_reduce_in_fp32 is off in every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and
-not assumed. Moments of DeepSeek-V3 are bf16, and where it is trained, or anything in bf16, master weights are
-remainders (use_precision_aware_optimizer in recipes/deepseek/deepseek_v3.py and utils/helpers.py). The loss is
+racks since release 26.02 but for GPT-OSS in bf16; elsewhere but for GPT-OSS and Qwen3 235B. Exchanges hide under
+the other pass of 1F1B (moe_a2a_overlap) for Qwen3 235B on H100 since release 26.02, and for DeepSeek-V3 in MXFP8 on
+racks in recipes after release 26.04; earlier ones do not say it. Gradients are bf16 (grad_reduce_in_fp32 is off in
+every set_*_common_configs). CUDA graphs changed with releases, are not known by row, and not assumed. Moments of
+DeepSeek-V3 are bf16, and where it is trained, or anything in bf16, master weights are remainders
+(use_precision_aware_optimizer in recipes/deepseek/deepseek_v3.py and utils/helpers.py). The loss is
 Transformer Engine's since release 25.11 (utils/helpers.py, cross_entropy_fusion_impl). GPT-OSS's rotary embeddings have
 YaRN's magnitudes, which the fused kernel has not: operators (Megatron-Core's apply_rotary_pos_emb,
 gpt_oss_provider.py). Fine-tuning is of packed samples of SQuAD, adapters stand beside linear_qkv
@@ -93,6 +95,13 @@ def recomputations(row, network):
     return choices[2:] if "GPT OSS" in name and "MX" not in row["precision"] else choices
 
 
+def overlaps_passes(row):
+    name, profile = row["model"]["name"], row["hardware"]["profile"]
+    if "deepseek" in name:
+        return release_of(row) >= "26.06" and profile in RACKS and "MX" in row["precision"]
+    return release_of(row) >= "26.02" and "Qwen3_235B" in name and profile == "DGX-H100"
+
+
 def degrees_of(row, network):
     said, gpus = row["parallelism"], row["hardware"]["num_gpus"]
     tp, pp, cp, ep, chunks = (said.get(key) or 1 for key in ("tp", "pp", "cp", "ep", "vp"))
@@ -104,6 +113,8 @@ def degrees_of(row, network):
                "data_parallel": {"kind": "fsdp" if said.get("fsdp") else "distributed_optimizer"},
                **pipeline_of(network, pp, chunks)}
     if has_experts(network):
+        if overlaps_passes(row):
+            degrees["pipeline"]["overlap_passes"] = True
         degrees.update(experts_of(row, said))
         degrees["tensor_parallel"] = {"overlap": "none"}
     return degrees
