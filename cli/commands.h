@@ -103,6 +103,7 @@ struct SchedulesOptions {
   int chunks = 0;  // 0: as many as the schedule has by itself
   int forward = 1, backward_input = 1, backward_weight = 1, communication = 0;  // ticks
   int most_in_flight = 0;                                                       // 0: no limit
+  bool overlap_passes = false;
   std::vector<int> at;  // ticks, from 1 on, whose passes are named
   std::string svg;      // empty: none
   bool json = false;

@@ -226,6 +226,8 @@ void add_schedules(CLI::App& app, SchedulesOptions& options) {
   number("--c", options.communication, "Ticks of a message (default 0)", 0, 1000);
   number("--in-flight", options.most_in_flight,
          "Micro-batches a stage can hold, for schedules made for a memory (default: any)", 1, 4096);
+  show->add_flag("--overlap-passes", options.overlap_passes,
+                 "Of 1f1b and interleaved_1f1b: forwards in turns with the next backwards");
   show->add_option("--at", options.at,
                    "Name what each stage does in these ticks, the first of which is 1: 1,2,5,6")
       ->delimiter(',')

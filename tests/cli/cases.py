@@ -773,7 +773,11 @@ def shows_schedules(folder):
                  "t = 5     .        F3       F2\n", "t = 6     .        .        F3\n"):
         require(line in text, text)
     require_equal(json.loads(expect(0, *words, "--json")[0])["at"][1], {"tick": 2, "passes": ["F1", "F0", ""]}, words)
-    for words in (["zb-h3"], ["dualpipe", "-m", "7"], ["1f1b", "-p", "0"], ["1f1b", "--f", "x"],
+    words = ["schedules", "show", "interleaved_1f1b", "-p", "2", "-m", "4", "-v", "2", "--overlap-passes", "--json"]
+    require_equal(json.loads(expect(0, *words)[0])["orders"][1]["slots"],
+                  "F0a F1a F0b F1b+B0b F2a+B1b F3a+B0a F2b+B1a F3b+B2b B3b B2a B3a", words)
+    for words in (["zb-h3"], ["dualpipe", "-m", "7"], ["1f1b", "-p", "0"], ["gpipe", "--overlap-passes"],
+                  ["1f1b", "--overlap-passes"], ["1f1b", "--f", "x"],
                   ["1f1b", "--at", "0"], ["1f1b", "--at", "34"]):
         _, err = expect(2, "schedules", "show", *words)
         require_one_line(err)
