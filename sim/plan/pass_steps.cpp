@@ -53,28 +53,32 @@ std::vector<Act> cut(const std::vector<Act>& acts) {
 }
 
 template <class Item>
-bool begins_with(const Act& act) {
+bool begins_with(const Act& act, Hidden hidden) {
   const auto* work = std::get_if<Work>(&act);
-  return work != nullptr && !work->items().empty() &&
-         std::holds_alternative<Item>(work->items().front());
+  if (work == nullptr || work->items().empty()) return false;
+  const auto* item = std::get_if<Item>(&work->items().front());
+  return item != nullptr && (hidden == Hidden::all || item->group == models::LayerGroup::expert);
 }
 
 // One of two passes, and how far it has been written.
 class Turn {
  public:
-  Turn(ProgramBuilder& builder, const std::vector<Act>& acts)
-      : builder_(builder), pieces_(cut(acts)) {}
+  Turn(ProgramBuilder& builder, const std::vector<Act>& acts, Hidden hidden)
+      : builder_(builder), pieces_(cut(acts)), hidden_(hidden) {}
 
   bool done() const { return next_ == pieces_.size(); }
-  bool at_wait() const { return !done() && begins_with<models::GroupWait>(pieces_[next_]); }
+  bool at_wait() const {
+    return !done() && begins_with<models::GroupWait>(pieces_[next_], hidden_);
+  }
   void step() { write(builder_, pieces_[next_++]); }
   bool at_collective() const {
-    return !done() && begins_with<models::GroupCollective>(pieces_[next_]);
+    return !done() && begins_with<models::GroupCollective>(pieces_[next_], hidden_);
   }
 
  private:
   ProgramBuilder& builder_;
   std::vector<Act> pieces_;
+  Hidden hidden_;
   std::size_t next_ = 0;
 };
 
@@ -88,8 +92,8 @@ void write(ProgramBuilder& builder, const std::vector<Act>& acts) {
 // A pass that comes to a wait hands over. The other's wait is written before a new collective is
 // enqueued: a wait holds for all that its stream has taken in, and it is meant for the earlier one.
 void write_overlapped(ProgramBuilder& builder, const std::vector<Act>& first,
-                      const std::vector<Act>& second) {
-  Turn one(builder, first), two(builder, second);
+                      const std::vector<Act>& second, Hidden hidden) {
+  Turn one(builder, first, hidden), two(builder, second, hidden);
   Turn* turn = &one;
   Turn* other = &two;
   while (!one.done() || !two.done()) {

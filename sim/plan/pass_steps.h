@@ -2,6 +2,7 @@
 // written as one when they overlap.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -43,8 +44,12 @@ void write(ProgramBuilder& builder, const std::vector<Act>& acts);
 // Two passes by turns: while a collective of one is in flight the other computes, so that each
 // hides the other's communication. Without collectives they simply follow each other. Source:
 // DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, 3.2.1 (overlapped forward and backward).
+// Hidden::experts: while an exchange of experts is in flight only, as Megatron-LM has it, whose
+// other collectives its compute stream waits for (megatron/core/models/common/
+// model_chunk_schedule_plan.py: dispatch and combine are all that the communication stream has).
+enum class Hidden : std::uint8_t { all, experts };
 void write_overlapped(ProgramBuilder& builder, const std::vector<Act>& first,
-                      const std::vector<Act>& second);
+                      const std::vector<Act>& second, Hidden hidden);
 
 // The halves of a backward: all but the weight gradients that may be deferred, and those.
 std::vector<models::WorkItem> input_half(const std::vector<models::WorkItem>& backward);

@@ -2,8 +2,10 @@
 #include "sim/plan/replicas/data_parallel.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
@@ -212,10 +214,13 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
   struct Order {
     const char* schedule;
     int chunks;
+    bool paired = false;
   };
+  std::set<std::string_view> paired;
   for (const StrategyEntry& entry : data_parallel_strategies()) {
-    for (const Order& order : {Order{"gpipe", 1}, Order{"interleaved_1f1b", 2}, Order{"zb_h1", 1},
-                               Order{"zb_v", 2}, Order{"dualpipe", 1}}) {
+    for (const Order& order :
+         {Order{"gpipe", 1}, Order{"interleaved_1f1b", 2}, Order{"zb_h1", 1},
+          Order{"interleaved_1f1b", 2, true}, Order{"zb_v", 2}, Order{"dualpipe", 1}}) {
       for (const int expert : {1, 2, 4}) {
         for (const bool keeps : {true, false}) {
           Job own = job(std::string(entry.name).c_str(), 1, 4, 2, 8);
@@ -227,9 +232,10 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           own.plan.experts.ranks = expert;
           own.plan.pipeline.schedule = order.schedule;
           own.plan.pipeline.chunks = order.chunks;
+          own.plan.pipeline.overlap_passes = order.paired;
           own.plan.data_parallel.reshard_after_forward = !keeps;
           own.plan.data_parallel.reduce_every_microbatch = keeps;
-          own.plan.data_parallel.overlap_param_gather = false;
+          own.plan.data_parallel.overlap_param_gather = order.paired;
           const DataParallelStrategy strategy = strategy_of(own.plan, own.recipe);
           const PipelineShape shape = pipeline_shape(own.recipe, own.plan);
           const ScheduleEntry& schedule = *find_schedule(order.schedule);
@@ -245,10 +251,36 @@ TEST_CASE("sharded pipelines of experts give back what they take") {
           for (const MemoryPeak& peak : step->trace().peaks)
             CHECK(peak.at_end == peak.resident);
           CHECK(summarize(own, *step).step_time.has_value());
+          if (order.paired) paired.insert(entry.name);
         }
       }
     }
   }
+  CHECK(fmt::format("{}", fmt::join(paired, " ")) ==
+        "allreduce distributed_optimizer local_sgd zero1 zero2");  // zero2: that keeps gradients
+}
+
+TEST_CASE("pairs are refused where passes gather, are led, or come before what they need") {
+  PipelineShape shape{.stages = 1, .microbatches = 3, .paired = true};
+  const auto refused = [&](const char* kind, const StageOrders& orders) {
+    const Job own = job(kind, 1, 4, 1, 8);
+    return unsupported(strategy_of(own.plan, own.recipe), shape, orders).has_value();
+  };
+  const StageOrders pairs = build_stages(*find_schedule("1f1b"), shape);
+  for (const char* kind : {"zero2", "zero3", "fsdp", "nn_data_parallel"})
+    CHECK(refused(kind, pairs));
+  for (const char* kind : {"allreduce", "zero1", "distributed_optimizer"})
+    CHECK_FALSE(refused(kind, pairs));
+  // Chunk b begins in a pair.
+  shape = {.stages = 1, .microbatches = 2, .chunks = 2};
+  const auto ordered = [&](const char* slots) {
+    CustomSchedule custom;
+    custom.slots = {slots};
+    return custom_orders(custom, shape);
+  };
+  CHECK_FALSE(refused("distributed_optimizer", ordered("F0a F0b F1a F1b+B0b B1b B0a B1a")));
+  CHECK(refused("distributed_optimizer", ordered("F0a F1a F0b+B1a")));
+  CHECK_FALSE(refused("zero1", ordered("F0a F1a F0b+B1a")));
 }
 
 // A cast reads 4 and writes 2 bytes, and back; what follows a message is nobody's wait but the

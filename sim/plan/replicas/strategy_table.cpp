@@ -77,14 +77,16 @@ std::optional<std::string> unsupported(const DataParallelStrategy& strategy,
     return "it holds two copies of the network, which cannot train apart";
   if (directions(shape) > 1 && strategy.updates_elsewhere)
     return "it holds two copies of the network, whose gradients are complete at different times";
+  // A pair neither hands inputs out nor brings outputs back.
+  const bool leads = strategy.has_leader();
   const bool holds_all = strategy.gradient_shards == 1 && strategy.parameter_shards == 1;
-  if (holds_all && strategy.gathering != Gathering::first_forward) return std::nullopt;
+  if (holds_all && !leads && strategy.gathering != Gathering::first_forward) return std::nullopt;
   for (const std::vector<schedule::Slot>& order : orders) {
     // Parameters that a part's first forward gathers are there for all others.
     std::vector<bool> gathered(static_cast<std::size_t>(parts(shape)));
     for (const schedule::Slot& slot : order) {
       const auto at = static_cast<std::size_t>(part(shape, slot));
-      if (slot.paired && !(holds_all && gathered[at]))
+      if (slot.paired && (leads || !holds_all || !gathered[at]))
         return "it alternates layers of a forward and a backward pass, which would need gathers "
                "and reductions of both at once";
       if (slot.pass == schedule::Pass::forward) gathered[at] = true;

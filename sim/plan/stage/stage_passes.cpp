@@ -245,7 +245,8 @@ void StageBuilder::write_pair(const BlockKey& key) {
     append(second, again_acts(CallKind::backward, place));
     append(second, backward_acts(CallKind::backward, place, false));
   }
-  write_overlapped(builder_, first, second);
+  write_overlapped(builder_, first, second,
+                   plan_.pipeline.overlap_passes ? Hidden::experts : Hidden::all);
   pass_on(builder_, forward);
   pass_on(builder_, backward);
   data_.begin(Pass::backward, backward, key.backward_role);

@@ -56,9 +56,9 @@ void visit_fields(json::Fields& f, Pipeline& s) {
   f.field("overlap_p2p", s.overlap_p2p, json::optional,
           "Computing goes on while activations are sent; false: as blocking calls do.");
   f.field("overlap_passes", s.overlap_passes, json::optional,
-          "Of 1f1b and interleaved_1f1b: each forward after the warm-up, of one micro-batch more, "
-          "takes turns with the backward after it, so that exchanges of experts hide under the "
-          "other pass (Megatron-LM's overlap_moe_expert_parallel_comm).");
+          "Of interleaved_1f1b, and of 1f1b without a pipeline: each forward after the warm-up, of "
+          "one micro-batch more, takes turns with the backward after it, so that exchanges of "
+          "experts hide under the other pass (Megatron-LM's overlap_moe_expert_parallel_comm).");
   f.field("scatter_gather", s.scatter_gather, json::optional,
           "Tensor-parallel ranks send a part of each message and gather the whole on arrival "
           "(Megatron-LM of 2021, DeepSpeed); false: each sends the whole.");
@@ -183,12 +183,17 @@ bool check_overlap(const Scenario& scenario, Findings& findings) {
   }
   if (scenario.plan.degrees.pipeline > 1 && pipeline.chunks == 1) {
     findings.error(pointer, "stages of 1 chunk cannot overlap their passes",
-                   "set schedule to \"interleaved_1f1b\" and chunks_per_stage to 2 or more");
+                   fmt::format("set {}chunks_per_stage to 2 or more",
+                               schedule->grouped ? "" : "schedule to \"interleaved_1f1b\" and "));
     return false;
   }
   if (scenario.plan.experts.ranks == 1)
     findings.warning(pointer, "experts are on one rank: no exchange of theirs is there to hide",
                      "remove it, or set /parallelism/ep");
+  else if (scenario.recipe.forward_only)
+    findings.warning(pointer, "no backward pass is there to overlap with", "remove it");
+  else if (microbatches_per_step(scenario) == 1)
+    findings.warning(pointer, "one micro-batch has no other to overlap with", "remove it");
   return true;
 }
 

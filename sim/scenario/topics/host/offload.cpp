@@ -155,11 +155,14 @@ void check_activations(const Scenario& scenario, Findings& findings) {
       any([](const Slot& slot) { return slot.pass == schedule::Pass::backward_input; });
   const bool pairs = any([](const Slot& slot) { return slot.paired; });
   if (!splits && !pairs) return;
+  const bool chosen = plan.pipeline.overlap_passes;
   findings.error(kActivations,
-                 fmt::format("the schedule {} {}", plan.pipeline.schedule,
+                 fmt::format("the schedule {}{} {}", plan.pipeline.schedule,
+                             chosen ? " with overlap_passes" : "",
                              splits ? "splits the backward pass, and both halves need activations"
                                     : "overlaps a forward with a backward pass"),
-                 "use one that runs whole passes, such as 1f1b");
+                 chosen ? "remove /parallelism/pipeline/overlap_passes"
+                        : "use one that runs whole passes, such as 1f1b");
 }
 
 void check_server(const Scenario& scenario, Findings& findings) {
