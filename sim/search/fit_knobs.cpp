@@ -30,6 +30,7 @@ using json::Value;
 
 constexpr const char* kSplit = "/parallelism/pipeline/layer_split";
 constexpr const char* kChunks = "/parallelism/pipeline/chunks_per_stage";
+constexpr const char* kOverlap = "/parallelism/pipeline/overlap_passes";
 constexpr const char* kDataParallel = "/parallelism/data_parallel";
 
 bool says(const Scenario& scenario, const std::string& pointer) {
@@ -70,6 +71,11 @@ void divide_layers(const Scenario& scenario, std::int64_t parts, Edits& edits) {
     edits.push_back({kSplit, Value::of("balanced_with_embeddings")});
 }
 
+// Adds that passes follow each other, for what does not go with others.
+void overlap_none(const Scenario& scenario, Edits& edits) {
+  if (scenario.plan.pipeline.overlap_passes) edits.push_back({kOverlap, Value::null()});
+}
+
 // Inside a server; then also with sequence parallelism, which divides what is left whole.
 std::vector<Edits> more_tensor_parallel(const Scenario& scenario) {
   std::vector<Edits> changes;
@@ -88,8 +94,10 @@ std::vector<Edits> more_stages(const Scenario& scenario) {
   std::vector<Edits> changes =
       more_ranks(scenario, Axis::pipeline, "/parallelism/pp", "pipeline stages", layers);
   std::int64_t stages = scenario.plan.degrees.pipeline;
-  for (Edits& edits : changes)
+  for (Edits& edits : changes) {
     divide_layers(scenario, (stages *= 2) * scenario.plan.pipeline.chunks, edits);
+    if (scenario.plan.pipeline.chunks == 1) overlap_none(scenario, edits);
+  }
   return changes;
 }
 
@@ -137,10 +145,13 @@ std::vector<Edits> more_sharding(const Scenario& scenario) {
     if (accepts("shard_size") && (options.shard_size < 2 || options.shard_size >= replicas ||
                                   replicas % options.shard_size != 0))
       continue;
-    if (!divides_more(entry.build(options, scenario.recipe, replicas), own)) continue;
+    const DataParallelStrategy strategy = entry.build(options, scenario.recipe, replicas);
+    if (!divides_more(strategy, own)) continue;
     Edits& edits = changes.emplace_back();
     edits.push_back(
         {fmt::format("{}/kind", kDataParallel), Value::of(entry.name), "data parallelism"});
+    if (strategy.gradient_shards > 1 || strategy.parameter_shards > 1)
+      overlap_none(scenario, edits);
     if (grouped)
       edits.push_back({fmt::format("{}/shard_size", kDataParallel), Value::of(in_server)});
     for (const std::string_view key : keys) {
@@ -161,6 +172,7 @@ std::vector<Edits> leaner_schedule(const Scenario& scenario) {
     Edits& edits = changes.emplace_back();
     edits.push_back({"/parallelism/pipeline/schedule", Value::of(other.name), "schedule"});
     if (says(scenario, kChunks)) edits.push_back({kChunks, Value::null()});
+    overlap_none(scenario, edits);
     if (other.chunks != scenario.plan.pipeline.chunks)
       divide_layers(scenario, std::int64_t{other.chunks} * scenario.plan.degrees.pipeline, edits);
   }
@@ -261,7 +273,10 @@ std::vector<Edits> offload_optimizer(const Scenario& scenario) {
 
 std::vector<Edits> offload_activations(const Scenario& scenario) {
   if (scenario.recipe.offload.activations) return {};
-  return one_edit("/training/offload/activations", Value::of("cpu"), "activations on the host");
+  std::vector<Edits> changes =
+      one_edit("/training/offload/activations", Value::of("cpu"), "activations on the host");
+  overlap_none(scenario, changes[0]);
+  return changes;
 }
 
 constexpr std::array<FitKnob, 17> kKnobs = {{

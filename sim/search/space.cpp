@@ -240,11 +240,17 @@ ChosenDegrees Space::degrees(const std::vector<std::size_t>& values) const {
   return degrees;
 }
 
-bool Space::is_idle(const std::string& pointer, const ChosenDegrees& degrees) const {
+bool Space::is_idle(const std::string& pointer, const Value& value,
+                    const ChosenDegrees& degrees) const {
   const auto below = [&](std::string_view above) {
     return pointer.starts_with(above) && scenario::overlap(pointer, above);
   };
-  if (below("/parallelism/pipeline")) return degrees.pipeline == 1;
+  constexpr std::string_view kPipeline = "/parallelism/pipeline", kOverlap = "overlap_passes";
+  // The one key of it that means something without stages.
+  const bool overlaps =
+      pointer == fmt::format("{}/{}", kPipeline, kOverlap) ||
+      (pointer == kPipeline && value.is(json::Kind::object) && value.find(kOverlap) != nullptr);
+  if (below(kPipeline)) return degrees.pipeline == 1 && !overlaps;
   if (below("/parallelism/sequence_parallel") || below("/parallelism/tensor_parallel"))
     return degrees.tensor == 1;
   if (below("/parallelism/context_parallel")) return degrees.context == 1;
@@ -272,9 +278,13 @@ Configuration Space::configuration(std::uint64_t number) const {
                       degrees.data ? "x dp are not all" : "do not divide the", gpus_);
     if (!fits) return configuration;
   }
-  for (std::size_t axis = 0; axis < axes_.size(); ++axis)
-    configuration.same = configuration.same ||
-                         (configuration.values[axis] > 0 && is_idle(axes_[axis].pointer, degrees));
+  for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
+    const auto idle = [&](std::size_t value) {
+      return is_idle(axes_[axis].pointer, axes_[axis].values[value], degrees);
+    };
+    const std::size_t own = configuration.values[axis];
+    configuration.same = configuration.same || (own > 0 && idle(0) && idle(own));
+  }
   return configuration;
 }
 
@@ -283,11 +293,11 @@ std::vector<scenario::SearchFixed> Space::said(const Configuration& configuratio
   const ChosenDegrees degrees = this->degrees(configuration.values);
   std::vector<scenario::SearchFixed> said;
   const auto say = [&](const std::string& pointer, const Value& value) {
-    said.push_back({pointer, is_idle(pointer, degrees) ? Value::null() : value});
+    said.push_back({pointer, is_idle(pointer, value, degrees) ? Value::null() : value});
   };
   if (drops_data_) say("/parallelism/dp", Value::null());
   // Which a file may not ask for without tensor parallelism.
-  if (is_idle(kSequence, degrees)) say(kSequence, Value::null());
+  if (is_idle(kSequence, Value::null(), degrees)) say(kSequence, Value::null());
   for (const scenario::SearchFixed& fixed : fixed_)
     say(fixed.pointer, fixed.value);
   for (std::size_t axis = 0; axis < axes_.size(); ++axis)

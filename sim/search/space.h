@@ -57,7 +57,8 @@ class Space {
  private:
   std::vector<std::size_t> values_of(std::uint64_t number) const;
   ChosenDegrees degrees(const std::vector<std::size_t>& values) const;
-  bool is_idle(const std::string& pointer, const ChosenDegrees& degrees) const;
+  bool is_idle(const std::string& pointer, const json::Value& value,
+               const ChosenDegrees& degrees) const;
   // What a configuration says, by pointer; null: not even what the file says.
   std::vector<scenario::SearchFixed> said(const Configuration& configuration) const;
 

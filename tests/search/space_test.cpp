@@ -110,6 +110,32 @@ TEST_CASE("an axis that means nothing beside the others counts once") {
         "parallelism.pipeline.schedule=gpipe parallelism.data_parallel.kind=fsdp\n");
 }
 
+TEST_CASE("passes overlap without stages, too") {
+  test::Folder folder("space");
+  const auto tried = [&](const char* axes) {
+    const test::Searched searched(folder.write(
+        "toy.json",
+        test::toy_search(fmt::format(R"({{"axes": {{"parallelism.pp": [1], {}}}}})", axes))));
+    std::string text;
+    for (const Trial& trial : searched.run({.exhaustive = true})) {
+      const Configuration configuration = searched.space.configuration(trial.number);
+      CHECK(trial.verdict != Verdict::invalid);
+      if (trial.verdict != Verdict::same)
+        text += fmt::format("{}\n", fmt::join(searched.space.sets(configuration), " "));
+    }
+    return text;
+  };
+  CHECK(tried(R"("parallelism.pipeline.overlap_passes": "auto")") ==
+        "parallelism.pp=1 parallelism.pipeline.overlap_passes=false\n"
+        "parallelism.pp=1 parallelism.pipeline.overlap_passes=true\n");
+  CHECK(tried(
+            R"("parallelism.pipeline": [{"schedule": "gpipe"},
+                 {"schedule": "1f1b", "overlap_passes": true}])") ==
+        "parallelism.pp=1\n"
+        "parallelism.pp=1 parallelism.pipeline.schedule=1f1b "
+        "parallelism.pipeline.overlap_passes=true\n");
+}
+
 TEST_CASE("the options of a configuration make its scenario") {
   test::Folder folder("space");
   const std::string path = folder.write("toy.json", test::toy_search(R"({"axes": {

@@ -369,3 +369,29 @@ TEST_CASE("every knob saves memory somewhere") {
     CHECK(least < before.memory.peak);
   }
 }
+
+TEST_CASE("what does not go with passes that overlap takes the overlap away") {
+  test::Folder folder("ways");
+  const std::string path = folder.write("job.json", kJob);
+  const std::vector<std::string> stages = {
+      "parallelism.pipeline={\"schedule\": \"interleaved_1f1b\", \"chunks_per_stage\": 2, "
+      "\"overlap_passes\": true}"};
+  const std::vector<std::string> alone = {"parallelism.pp=1", "parallelism.dp=8",
+                                          "parallelism.pipeline={\"overlap_passes\": true}"};
+  const std::map<std::string_view, std::vector<std::string>> jobs = {
+      {"schedule", stages}, {"data parallelism", stages}, {"pipeline parallelism", alone}};
+  for (const FitKnob& knob : fit_knobs()) {
+    if (jobs.count(knob.name) == 0) continue;
+    const std::vector<std::string>& sets = jobs.at(knob.name);
+    const Scenario before = load_scenario(path, sets).base;
+    std::size_t loaded = 0;
+    for (const Edits& edits : knob.changes(before)) {
+      try {
+        loaded += load_scenario(path, with(sets, edits)).base.plan.pipeline.overlap_passes ? 0 : 1;
+      } catch (const ScenarioError&) {
+      }
+    }
+    CAPTURE(knob.name);
+    CHECK(loaded > 0);
+  }
+}
