@@ -131,6 +131,7 @@ std::string describe(const StepReport& report) {
     text += fmt::format(", schedule {}", report.schedule);
     if (report.chunks > 1) text += fmt::format(" with {} chunks per stage", report.chunks);
   }
+  if (report.overlap_passes) text += ", passes overlapping";
   text +=
       fmt::format(", {} micro-batch{}", report.microbatches, report.microbatches == 1 ? "" : "es");
   if (report.global_batch > 0) {

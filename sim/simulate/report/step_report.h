@@ -132,6 +132,7 @@ struct StepReport {
   int tensor = 1, context = 1, expert = 1, data = 1, pipeline = 1;
   std::string schedule;
   int stages = 1, chunks = 1, microbatches = 1;
+  bool overlap_passes = false;
   std::string gpu, server;
   int servers = 1;
   std::int64_t parameters = 0;  // of the whole network, adapters included

@@ -38,6 +38,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.schedule = job.plan.pipeline.schedule;
   report.stages = step.plan.shape.stages;
   report.chunks = step.plan.shape.chunks;
+  report.overlap_passes = step.plan.shape.paired;
   report.microbatches = step.plan.shape.microbatches;
   report.gpu = gpus_in_words(job.cluster);
   report.device = device_in_a_word(job.cluster);

@@ -421,6 +421,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
                       {"chunks", report.chunks},
                       {"microbatches", report.microbatches},
                       {"bytes_sent", report.pipeline_bytes.count()}};
+  if (report.overlap_passes) json["pipeline"]["overlap_passes"] = true;
   json["memory"] = memory(report.memory);
   add_ways_to_fit(json, report);
   json["host_memory"] = host_memory(report);
