@@ -120,7 +120,9 @@ struct KernelChoice {
   bool separate_gate = false;              // gate and up projection by a product each
   // Not fused: attention's kernel reads a key and a value for every query head, each copied before.
   bool repeated_key_values = false;
-  bool separate_experts = false;            // a launch for each expert's product
+  bool separate_experts = false;  // a launch for each expert's product
+  // By the router, in the activation's kernel, so that what they are combined from is not kept.
+  bool rows_weighted_in_activation = false;
   bool expert_biases_by_operators = false;  // of fc2, weighted by the router (experts.cpp)
   bool expert_clamps_by_operators = false;  // of what fc1 gives, beside the activation's kernel
   // Not fused attention: products of heads whose numbers are no multiple of 16 bytes in fp32, on

@@ -330,7 +330,8 @@ void Tensors::experts() {
   if (s_.moe.clamped && s_.kernels.expert_clamps_by_operators)
     save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
-  save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
+  if (!s_.kernels.rows_weighted_in_activation)
+    save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
 }
 
 void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {

@@ -161,6 +161,7 @@ constexpr Example kExamples[] = {
     {"/training/expert_products", R"("separate")"},
     {"/training/unaligned_heads", R"("cuda_cores")"},
     {"/training/expert_biases", R"("operators")"},
+    {"/training/expert_weights", R"("activation")"},
     {"/training/expert_clamps", R"("operators")"},
     {"/training/gradient_accumulation", R"("product")"},
     {"/training/image_layout", R"("nchw")"},

@@ -256,6 +256,8 @@ void draw_kernels(Sketch& s) {
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (s.experts && draw.chance(30))
     s.set("/training/expert_products", draw.word({"joint", "separate"}));
+  if (s.experts && draw.chance(30))
+    s.set("/training/expert_weights", draw.word({"combination", "activation"}));
   const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
   if (biased != nullptr && biased->boolean && draw.chance(50))
     s.set("/training/expert_biases", draw.word({"product", "operators"}));

@@ -204,6 +204,17 @@ TEST_CASE("biases of experts' second product by operators") {
   CHECK(moved_by_operators(false, MemoryOp::elementwise) == 0);
 }
 
+TEST_CASE("rows that are weighted before the second product are not kept behind it") {
+  Transformer network = mixture(8, 2, 256);
+  network.moe.every = 1;
+  Execution how = execution(1, 64);
+  const auto kept = [&](bool in_activation) {
+    how.kernels.rows_weighted_in_activation = in_activation;
+    return experts_of(network_work(network, how)).activations().count();
+  };
+  CHECK(kept(false) - kept(true) == 64 * 2 * 512 * 2);  // tokens, experts of each, hidden, bytes
+}
+
 // Of r f numbers in 2 bytes: each half by itself, then both; backward, three comparisons of a half
 // to a byte each, two of which become one, two gradients by them, then both.
 TEST_CASE("limits before experts' gates by operators") {

@@ -33,6 +33,8 @@ constexpr std::array<json::Choice<bool>, 2> kByOperators = {
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kUnalignedHeads = {
     {{"tensor_cores", false}, {"cuda_cores", true}}};
+constexpr std::array<json::Choice<bool>, 2> kExpertWeights = {
+    {{"combination", false}, {"activation", true}}};
 constexpr std::array<json::Choice<bool>, 2> kExpertBiases = {
     {{"product", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
@@ -96,6 +98,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
            "expert, as in Transformer Engine's grouped linear layers.");
+  f.choice("expert_weights", s.rows_weighted_in_activation, kExpertWeights, json::optional,
+           "Where rows of experts are weighted by the router: combination, which keeps what it "
+           "adds up for the backward pass, or activation, as in Megatron-Core since 0.13.");
   f.choice("expert_biases", s.expert_biases_by_operators, kExpertBiases, json::optional,
            "Biases of experts: product, their products add them; operators, those of the second "
            "are weighted by the router and added an expert at a time by plain operators, as in "
@@ -310,6 +315,9 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
   const models::Transformer* stack = stack_of(network);
   if (kernels.separate_experts && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_products", fmt::format("{} has no experts", network.words()),
+                   "remove it");
+  if (kernels.rows_weighted_in_activation && (stack == nullptr || stack->moe.experts == 0))
+    findings.error("/training/expert_weights", fmt::format("{} has no experts", network.words()),
                    "remove it");
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
