@@ -37,9 +37,6 @@ ExitCode schedules(const SchedulesOptions& options, const Context& context) {
   schedule::PipelineShape shape =
       shape_of(entry, options.stages, options.microbatches, options.chunks);
   shape.paired = options.overlap_passes;
-  if (shape.paired && !entry.pairs)
-    throw UsageError(fmt::format(
-        "--overlap-passes: {} has no choice of pairs; 1f1b and interleaved_1f1b have", entry.name));
   if (const auto why = entry.unsupported(shape)) throw UsageError(*why);
   const schedule::PassTimes times{.forward = Duration(options.forward),
                                   .backward_input = Duration(options.backward_input),

@@ -179,7 +179,8 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   mixture: router's scores                q E 4
 //            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
 //            clamps by operators            r f1 d: what they gave
-//            experts' outputs               q k h d, for the gradient of their weights in the sum
+//            experts' outputs               q k h d, for the gradient of their weights in the sum;
+//                                           none where the activation weights rows
 //            shared experts                 as a feed-forward layer of their width
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
 namespace {

@@ -16,6 +16,7 @@ std::optional<std::string> impossible(const PipelineShape& shape) {
   if (shape.chunks < 1) return fmt::format("a stage has at least 1 chunk, got {}", shape.chunks);
   if (shape.group < 0)
     return fmt::format("a group has at least 1 micro-batch, got {}", shape.group);
+  if (shape.paired) return "this schedule has no choice of pairs; 1f1b and interleaved_1f1b have";
   return std::nullopt;
 }
 
@@ -26,18 +27,20 @@ std::optional<std::string> one_chunk_per_stage(const PipelineShape& shape) {
   return std::nullopt;
 }
 
-// With one chunk per stage neighbours would take turns with their pairs, as each pair needs the one
-// before it of both neighbours. Megatron-LM refuses it too.
-std::optional<std::string> one_f_one_b_unsupported(const PipelineShape& shape) {
-  if (!shape.paired || shape.stages == 1) return std::nullopt;
-  return fmt::format("passes of {} stages with 1 chunk each cannot overlap", shape.stages);
-}
-
 std::optional<std::string> groups_of_microbatches(const PipelineShape& shape) {
   if (auto why = impossible(shape)) return why;
-  if (shape.chunks == 1)
-    if (auto why = one_f_one_b_unsupported(shape)) return why;
   return interleaved_unsupported(shape);
+}
+
+// The rule of a schedule that takes pairs. With one chunk per stage neighbours would take turns
+// with them, as each pair needs the one before it of both neighbours. Megatron-LM refuses it too.
+template <std::optional<std::string> (*rule)(const PipelineShape&)>
+std::optional<std::string> with_pairs(const PipelineShape& shape) {
+  PipelineShape alone = shape;
+  alone.paired = false;
+  if (auto why = rule(alone)) return why;
+  if (!shape.paired || shape.stages == 1 || shape.chunks > 1) return std::nullopt;
+  return fmt::format("passes of {} stages with 1 chunk each cannot overlap", shape.stages);
 }
 
 // A rule of one chunk per stage, and one of the schedule's own.
@@ -77,7 +80,7 @@ constexpr std::array<ScheduleEntry, 16> kSchedules = {{
      .summary = "one forward, one backward after a warm-up; as GPipe in less memory",
      .source = "Narayanan et al., SC 2021, 2.2.1 (PipeDream-Flush)",
      .build = by_stage<one_f_one_b>,
-     .unsupported = one_chunk_and<one_f_one_b_unsupported>,
+     .unsupported = with_pairs<one_chunk_per_stage>,
      .holding = Holding::as_1f1b,
      .pairs = true,
      .fills_and_drains = true},
@@ -86,7 +89,7 @@ constexpr std::array<ScheduleEntry, 16> kSchedules = {{
      .source = "Narayanan et al., SC 2021, 2.2.2; Megatron-LM",
      .needs = "micro-batches in whole groups of p, or a last group of at least p",
      .build = by_stage<interleaved_one_f_one_b>,
-     .unsupported = groups_of_microbatches,
+     .unsupported = with_pairs<groups_of_microbatches>,
      .holding = Holding::above_1f1b,
      .pairs = true,
      .grouped = true,

@@ -245,12 +245,11 @@ bool Space::is_idle(const std::string& pointer, const Value& value,
   const auto below = [&](std::string_view above) {
     return pointer.starts_with(above) && scenario::overlap(pointer, above);
   };
-  constexpr std::string_view kPipeline = "/parallelism/pipeline", kOverlap = "overlap_passes";
-  // The one key of it that means something without stages.
-  const bool overlaps =
-      pointer == fmt::format("{}/{}", kPipeline, kOverlap) ||
-      (pointer == kPipeline && value.is(json::Kind::object) && value.find(kOverlap) != nullptr);
-  if (below(kPipeline)) return degrees.pipeline == 1 && !overlaps;
+  // The one key of the pipeline that means something without stages.
+  const bool overlaps = pointer == "/parallelism/pipeline/overlap_passes" ||
+                        (pointer == "/parallelism/pipeline" && value.is(json::Kind::object) &&
+                         value.find("overlap_passes") != nullptr);
+  if (below("/parallelism/pipeline")) return degrees.pipeline == 1 && !overlaps;
   if (below("/parallelism/sequence_parallel") || below("/parallelism/tensor_parallel"))
     return degrees.tensor == 1;
   if (below("/parallelism/context_parallel")) return degrees.context == 1;

@@ -139,6 +139,8 @@ TEST_CASE("paired, 1F1B takes (p + w - 1)(F + B) and m v - w pairs") {
         const PipelineShape shape{.stages = p, .microbatches = m, .chunks = v, .paired = true};
         const char* name = v == 1 ? "1f1b" : "interleaved_1f1b";
         const int before = std::min((v - 1) * p + 1, m * v);
+        const auto stages = built(name, shape);
+        REQUIRE(check_schedule(shape, stages).value_or("valid") == "valid");
         for (const auto& [f, b] : kPassTimes) {
           for (const int pair : {std::max(f, b + 1), f + b + 1}) {
             CAPTURE(p);
@@ -149,8 +151,6 @@ TEST_CASE("paired, 1F1B takes (p + w - 1)(F + B) and m v - w pairs") {
           }
         }
         ++shapes;
-        const auto stages = built(name, shape);
-        CHECK(check_schedule(shape, stages).value_or("valid") == "valid");
         for (int s = 0; s < p; ++s)
           CHECK(most_in_flight(stages[static_cast<std::size_t>(s)]) ==
                 std::min(2 * (p - s - 1) + (v - 1) * p + 2, m * v));
@@ -284,6 +284,13 @@ TEST_CASE("a refused shape is told its rule") {
   const PipelineShape paired{.stages = 2, .microbatches = 4, .paired = true};
   CHECK(why("1f1b", paired) == "passes of 2 stages with 1 chunk each cannot overlap");
   CHECK(why("interleaved_1f1b", paired) == why("1f1b", paired));
+  for (const ScheduleEntry& entry : schedules()) {
+    PipelineShape own = shape_of(entry, 1, 4, entry.chunks);
+    own.paired = true;
+    CAPTURE(entry.name);
+    if (!entry.pairs) CHECK(entry.unsupported(own).has_value());
+    if (entry.pairs) CHECK_FALSE(entry.unsupported(own).has_value());
+  }
 }
 
 TEST_CASE("interleaved 1F1B ends for every group that the rule accepts") {

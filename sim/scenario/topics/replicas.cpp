@@ -342,6 +342,7 @@ void check_update_order(const Scenario& scenario, Findings& findings) {
   const bool any_order = strategy.optimizer_shards == 1 && !strategy.trains_apart;
   const bool is_apart = strategy.updates_elsewhere || strategy.has_leader();
   if (!is_apart && any_order) return;
+  // Without stages micro-batches follow each other under every schedule.
   const bool in_turn = !is_apart && plan.degrees.pipeline == 1;
   const schedule::ScheduleEntry* entry = schedule::find_schedule(plan.pipeline.schedule);
   if (!in_turn && entry != nullptr && entry->updates != schedule::Updates::after_all) {
