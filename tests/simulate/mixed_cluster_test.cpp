@@ -322,7 +322,7 @@ TEST_CASE("memory is judged by each GPU's own, and the fullest is told") {
       simulate::simulate(scenario_of(text, {"training.global_batch=512"})).report;
   CHECK(!report.fits);
   CHECK(report.memory.peak_rank == 1);
-  CHECK(report.memory.capacity == Bytes(std::int64_t{11} << 30));
+  CHECK(report.memory.capacity == Bytes(std::int64_t{11018} << 20));
   REQUIRE(report.gpu_shares.size() == 2);
   CHECK(report.gpu_shares[0].memory <= report.gpu_shares[0].capacity);
   CHECK(report.gpu_shares[1].memory > report.gpu_shares[1].capacity);
