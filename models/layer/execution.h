@@ -44,6 +44,12 @@ enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 // gradient in the logits' place (Transformer Engine's, Liger's).
 enum class LossKernels : std::uint8_t { by_hand, eager, compiled, in_place };
 
+// What products that add to sums of gradients give autograd in place of a gradient, which it drops:
+// nothing, an empty array for each product, or one array for all products of one shape of weights,
+// which stays. Source: Transformer Engine, module/base.py, get_dummy_wgrad (2.3 on), and linear.py
+// before it; Megatron-Core, tensor_parallel/layers.py, whose output matrix is an array a product.
+enum class Placeholders : std::uint8_t { none, dropped, kept };
+
 // How images are stored: pixel by pixel (NHWC, channels last), as tensor cores want them, or
 // channel by channel (NCHW), as PyTorch and TensorFlow 1 do unless they are told otherwise.
 enum class ImageLayout : std::uint8_t { nhwc, nchw };
@@ -110,8 +116,9 @@ struct KernelChoice {
   AttentionKernel attention = AttentionKernel::unfused;
   Fusion fusion = Fusion::by_hand;  // a convolutional network's kernels are eager ones either way
   std::optional<LossKernels> loss;  // of logits and loss; empty: as `fusion`
-  ImageLayout images = ImageLayout::nhwc;  // of networks of images
-  bool fused_batch_norms = false;          // with additions and ReLUs behind them (fused_norms.h)
+  Placeholders placeholders = Placeholders::none;  // fused, of gradients of weights
+  ImageLayout images = ImageLayout::nhwc;          // of networks of images
+  bool fused_batch_norms = false;  // with additions and ReLUs behind them (fused_norms.h)
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   std::optional<bool> rotary_by_kernel{};  // without: eager ones are operators, others a kernel

@@ -87,6 +87,8 @@ struct LayerWork {
   // Those of both that are matrices, in the order of the forward pass; the others are biases and
   // scales.
   std::vector<WeightMatrix> matrices;
+  // An array of each shape among `matrices` is kept for autograd: Placeholders::kept.
+  bool keeps_placeholders = false;
   // The part of `parameters` that is a copy of the embedding: tied output weights. Where embedding
   // and logits are on the same stage the copy does not exist; elsewhere its gradient is all-reduced
   // with the embedding's.

@@ -439,12 +439,23 @@ void divide_weights(LayerWork& work, const TransformerSlice& s, const Transforme
   count_frozen_matrices(work.frozen, s, form.mixture, how);
 }
 
+// Of those that are dropped the backward pass's first one counts: with each product after it less
+// of what the layer keeps is left. Routers, no linear layers of Transformer Engine, are too small
+// to matter.
+void leave_placeholders(LayerWork& work, const TransformerSlice& s) {
+  work.keeps_placeholders = s.kernels.placeholders == Placeholders::kept;
+  if (s.kernels.placeholders != Placeholders::dropped || work.matrices.empty()) return;
+  const WeightMatrix& last = work.matrices.back();
+  work.transient = work.transient + last.rows * last.columns * s.element();
+}
+
 // What no gradient goes into runs forward alone, and keeps nothing.
 void end_at_forward(LayerWork& work) {
   work.backward.clear();
   work.recompute.clear();
   work.kept = {};
   work.restored = work.transient = Bytes(0);
+  work.keeps_placeholders = false;
   work.skipped_flops = 2 * work.forward_model_flops;
   work.skipped_masked_flops = 2 * work.forward_masked_flops;
   work.recompute_model_flops = work.recompute_masked_flops = Flops(0);
@@ -468,6 +479,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
   work.forward_transient = widened_weights(s, execution.finetune);
   work.transient = work.transient + work.forward_transient;
+  leave_placeholders(work, s);
   if (form.reach == Reach::below) end_at_forward(work);
   return work;
 }

@@ -162,6 +162,7 @@ constexpr Example kExamples[] = {
     {"/training/unaligned_heads", R"("cuda_cores")"},
     {"/training/expert_biases", R"("operators")"},
     {"/training/expert_weights", R"("activation")"},
+    {"/training/gradient_placeholders", R"("kept")"},
     {"/training/expert_clamps", R"("operators")"},
     {"/training/gradient_accumulation", R"("product")"},
     {"/training/image_layout", R"("nchw")"},

@@ -311,6 +311,11 @@ void draw_training(Sketch& s) {
     s.set("/training/gradient_accumulation",
           s.stack() ? draw.word({"product", "kernel", "after_pass", "converted", "autograd"})
                     : draw.word({"kernel", "after_pass", "converted", "autograd"}));
+  if (s.stack() && s.execution == "fused" && !s.autocast && s.strategy != "nn_data_parallel" &&
+      draw.chance(20)) {
+    s.set("/training/gradient_accumulation", "product");
+    s.set("/training/gradient_placeholders", draw.word({"none", "dropped", "kept"}));
+  }
   if (draw.chance(20)) s.set("/training/launch_time", draw.word({"0us", "5us", "40us"}));
   if (draw.chance(10)) {
     s.set("/training/collective_call/time", draw.word({"0us", "93us"}));

@@ -205,6 +205,36 @@ TEST_CASE("inputs of products that are kept in fp8 take half, and so do their ga
   }
 }
 
+// Source: Megatron-Core, tensor_parallel/layers.py; Transformer Engine, module/base.py.
+TEST_CASE("products leave autograd arrays as large as their weights") {
+  constexpr std::int64_t h = 256, v = 1024, t = 4;
+  Transformer network = gpt(2, h, 8, v);
+  Execution how = execution(2, 128, t);
+  const auto kinds = [&](Placeholders which) {
+    how.kernels.placeholders = which;
+    return network_work(network, how).kinds;
+  };
+  const std::vector<LayerWork> none = kinds(Placeholders::none);
+  const std::vector<LayerWork> dropped = kinds(Placeholders::dropped);
+  const std::vector<LayerWork> kept = kinds(Placeholders::kept);
+  const Bytes output(2 * v * h / t), second(2 * 4 * h * h / t);
+  CHECK(dropped[2].transient == none[2].transient + output);
+  CHECK(kept[2].transient == none[2].transient + output);
+  CHECK(dropped[1].transient == none[1].transient + second);
+  CHECK(kept[1].transient == none[1].transient);
+  CHECK(kept[1].keeps_placeholders);
+  CHECK_FALSE(kept[2].keeps_placeholders);
+  CHECK_FALSE(dropped[1].keeps_placeholders);
+  network.moe.experts = 8;
+  network.moe.top_k = 2;
+  network.moe.ffn_hidden = 64;
+  how = execution(2, 128, 1);
+  how.experts.ranks = 2;
+  const std::vector<LayerWork> experts = kinds(Placeholders::dropped);
+  const std::vector<LayerWork> without = kinds(Placeholders::none);
+  CHECK(experts[1].transient == without[1].transient + Bytes(2 * h * 64));  // of one expert
+}
+
 TEST_CASE("gathered logits are those of all entries on every rank, and cost what that takes") {
   constexpr std::int64_t s = 128, b = 2, h = 256, v = 1024, t = 4;
   const Transformer network = gpt(2, h, 8, v);

@@ -195,6 +195,21 @@ TEST_CASE("outputs that the trainer keeps lie on the last stage all the time") {
   CHECK(kept(2)[1] == kept(0)[1] + logits);
 }
 
+TEST_CASE("placeholders of gradients that are kept are one of each shape on each stage") {
+  Job each = job({.tensor = 2, .pipeline = 2});
+  const std::vector<Bytes> none = resident_by_stage(each);
+  each.recipe.kernels.placeholders = models::Placeholders::dropped;
+  CHECK(resident_by_stage(each) == none);
+  each.recipe.kernels.placeholders = models::Placeholders::kept;
+  const Bytes shapes(2 * (768 * 512 + 512 * 256 + 1024 * 512 + 512 * 1024));
+  for (const std::size_t stage : {0, 1})
+    CHECK(resident_by_stage(each)[stage] == none[stage] + shapes);
+  each.recipe.forward_only = true;
+  const std::vector<Bytes> forward = resident_by_stage(each);
+  each.recipe.kernels.placeholders = models::Placeholders::none;
+  CHECK(resident_by_stage(each) == forward);
+}
+
 TEST_CASE("what is live at the peak is named for a job that fits too") {
   const Job each = job({.data = 2});
   const MemoryReport memory = summarize(each, *simulate_step(each)).memory;

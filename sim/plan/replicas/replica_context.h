@@ -28,6 +28,7 @@ struct StageParameters {
   std::array<Bytes, 2> frozen = {};            // weights beside those, of each group
   std::int64_t frozen_numbers = 0;             // of both
   Bytes fp8_copies;                            // of weights
+  Bytes placeholders;                          // of gradients: models::Placeholders::kept
   std::vector<models::WeightMatrix> matrices;  // of both
 };
 

@@ -57,6 +57,8 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
     builder.resident(MemoryKind::gradients,
                      unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
                      "gradients beside their sums");
+  if (!context_.recipe.forward_only)
+    builder.resident(MemoryKind::gradients, parameters.placeholders, "placeholders of gradients");
   builder.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");
   builder.resident(MemoryKind::parameters, (versions - 1) * states.parameters,
                    "older versions of the parameters");

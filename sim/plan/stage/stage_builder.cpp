@@ -1,7 +1,9 @@
 #include "sim/plan/stage/stage_builder.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "sim/plan/stage/place_labels.h"
 #include "sim/plan/step_memory.h"
@@ -43,6 +45,7 @@ std::size_t slots_of_step(const Rounds& rounds, const std::vector<Slot>& order) 
 
 StageParameters StageBuilder::stage_parameters() const {
   StageParameters parameters;
+  std::set<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const Seat& seat : seats_of(step_.shape, stage_)) {
     for (int place = range(seat).first; place < range(seat).last; ++place) {
       parameters.dense += parameters_at(place);
@@ -55,6 +58,13 @@ StageParameters StageBuilder::stage_parameters() const {
       parameters.fp8_copies = parameters.fp8_copies + fp8_copies(layer(place).forward, recipe_);
       const std::vector<models::WeightMatrix> matrices = own_matrices(step_, work_, place);
       parameters.matrices.insert(parameters.matrices.end(), matrices.begin(), matrices.end());
+      if (!layer(place).keeps_placeholders) continue;
+      for (const models::WeightMatrix& matrix : matrices) {
+        if (!shapes.emplace(matrix.rows, matrix.columns).second) continue;
+        const std::int64_t numbers = matrix.rows * matrix.columns;
+        parameters.placeholders =
+            parameters.placeholders + numbers * size_of(stored_type(recipe_.precision.compute));
+      }
     }
   }
   return parameters;

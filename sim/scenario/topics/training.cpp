@@ -35,6 +35,10 @@ constexpr std::array<json::Choice<bool>, 2> kUnalignedHeads = {
     {{"tensor_cores", false}, {"cuda_cores", true}}};
 constexpr std::array<json::Choice<bool>, 2> kExpertWeights = {
     {{"combination", false}, {"activation", true}}};
+constexpr std::array<json::Choice<Placeholders>, 3> kPlaceholders = {
+    {{"none", Placeholders::none},
+     {"dropped", Placeholders::dropped},
+     {"kept", Placeholders::kept}}};
 constexpr std::array<json::Choice<bool>, 2> kExpertBiases = {
     {{"product", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kBiases = {{{"product", false}, {"kernel", true}}};
@@ -49,6 +53,23 @@ constexpr std::array<json::Choice<models::LossKernels>, 4> kLosses = {
      {"parallel", models::LossKernels::by_hand},
      {"compiled", models::LossKernels::compiled},
      {"in_place", models::LossKernels::in_place}}};
+
+// Of experts.
+void visit_expert_kernels(json::Fields& f, KernelChoice& s) {
+  f.choice("expert_products", s.separate_experts, kProjections, json::optional,
+           "Products of a rank's experts: joint, one launch for all, or separate, one for each "
+           "expert, as in Transformer Engine's grouped linear layers.");
+  f.choice("expert_weights", s.rows_weighted_in_activation, kExpertWeights, json::optional,
+           "Where rows of experts are weighted by the router: combination, which keeps what it "
+           "adds up for the backward pass, or activation, as in Megatron-Core since 0.13.");
+  f.choice("expert_biases", s.expert_biases_by_operators, kExpertBiases, json::optional,
+           "Biases of experts: product, their products add them; operators, those of the second "
+           "are weighted by the router and added an expert at a time by plain operators, as in "
+           "Megatron-Core.");
+  f.choice("expert_clamps", s.expert_clamps_by_operators, kByOperators, json::optional,
+           "Limits of what experts' activations read (model.moe.clamped): kernel, that of the "
+           "activation keeps them; operators, plain ones before it, as in Megatron-Core.");
+}
 
 }  // namespace
 
@@ -95,19 +116,12 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("unaligned_heads", s.unaligned_heads_in_fp32, kUnalignedHeads, json::optional,
            "Cores on which unfused attention multiplies heads whose numbers are no multiple of 16 "
            "bytes; cuda_cores: in fp32, as libraries of 2022 did.");
-  f.choice("expert_products", s.separate_experts, kProjections, json::optional,
-           "Products of a rank's experts: joint, one launch for all, or separate, one for each "
-           "expert, as in Transformer Engine's grouped linear layers.");
-  f.choice("expert_weights", s.rows_weighted_in_activation, kExpertWeights, json::optional,
-           "Where rows of experts are weighted by the router: combination, which keeps what it "
-           "adds up for the backward pass, or activation, as in Megatron-Core since 0.13.");
-  f.choice("expert_biases", s.expert_biases_by_operators, kExpertBiases, json::optional,
-           "Biases of experts: product, their products add them; operators, those of the second "
-           "are weighted by the router and added an expert at a time by plain operators, as in "
-           "Megatron-Core.");
-  f.choice("expert_clamps", s.expert_clamps_by_operators, kByOperators, json::optional,
-           "Limits of what experts' activations read (model.moe.clamped): kernel, that of the "
-           "activation keeps them; operators, plain ones before it, as in Megatron-Core.");
+  f.choice("gradient_placeholders", s.placeholders, kPlaceholders, json::optional,
+           "What products that add to gradients give autograd in place of one: none, an array that "
+           "is dropped after each product (Transformer Engine before 2.3), or one of each shape of "
+           "a layer's weights, which is kept. In the type of the products; the output matrix drops "
+           "its own either way.");
+  visit_expert_kernels(f, s);
   f.choice("broadcasts", s.broadcasts_in_vectors, kBroadcasts, json::optional,
            "How copies of heads, masks and biases of an eager execution handle operands that are "
            "permuted or broadcast: one_by_one, as PyTorch and TensorFlow do, or in vectors.");
@@ -312,6 +326,11 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
     findings.error("/training/broadcasts",
                    "only a transformer's eager execution has kernels of broadcast operands",
                    "remove it");
+  if (kernels.placeholders != models::Placeholders::none &&
+      (kernels.fusion != models::Fusion::by_hand || stack_of(network) == nullptr))
+    findings.error("/training/gradient_placeholders",
+                   "only products of a transformer's fused execution add to gradients",
+                   "remove it, or make the execution \"fused\"");
   const models::Transformer* stack = stack_of(network);
   if (kernels.separate_experts && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_products", fmt::format("{} has no experts", network.words()),
@@ -411,6 +430,11 @@ void check_batch_norms(const recipe::TrainingRecipe& recipe, const models::Netwo
 
 void check_accumulation(const recipe::TrainingRecipe& recipe, const models::Network& network,
                         Findings& findings) {
+  if (recipe.accumulation != Accumulation::product &&
+      recipe.kernels.placeholders != models::Placeholders::none)
+    findings.error("/training/gradient_placeholders",
+                   "autograd gets the gradients themselves, as no product adds to them",
+                   "remove it, or make gradient_accumulation \"product\"");
   if (recipe.accumulation != Accumulation::product || stack_of(network) != nullptr) return;
   findings.error(
       "/training/gradient_accumulation",
