@@ -7,6 +7,7 @@ Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
 (fp8_params: ${FP8}, disable_parameter_transpose_cache: True; mlcommons/training_results_v4.0@62f111b7
 NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/megatron_gpt_peft_tuning_config.yaml; taken for 4.1 too).
 GPT-3's weights are kept in fp8 where a job's environment has FP8_PARAMS; without TP_COMM_OVERLAP nothing is chunked.
+Placeholders of gradients are dropped: Transformer Engine keeps them since release 2.3, after the last of these rounds.
 """
 
 from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, record
@@ -37,6 +38,7 @@ def convert(row):
     network = {**nemo_model(model), "dropout": False}
     scenario = nemo(row, network, cluster, "FP8" in row["precision"],
                     chunked=str(said.get("tp_comm_overlap")) in ("True", "1"))
+    scenario["training"]["gradient_placeholders"] = "dropped"
     if row.get("env", {}).get("FP8_PARAMS") == "True":
         scenario["training"]["precision"]["parameters"] = "fp8"
     if "lora" in row["benchmark"]:

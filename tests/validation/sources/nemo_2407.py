@@ -1,6 +1,7 @@
 """NeMo 24.07 on DGX H100, fp8. GPT3-20B and Nemotron-22B are NeMo's own configurations, whose parameters come to their
 names; fine-tuning of all weights is taken as pre-training. Its optimizer is Apex's, which keeps the remainders of fp32
-weights (NVIDIA/NeMo, megatron_gpt_model.py: store_param_remainders)."""
+weights (NVIDIA/NeMo, megatron_gpt_model.py: store_param_remainders). Transformer Engine kept no placeholders of
+gradients before its release 2.3 of 2025."""
 
 from common import LeftOut, h100, metric, nemo, nemo_model, record
 
@@ -20,4 +21,5 @@ def convert(row):
         raise LeftOut("the network is not described")
     scenario = nemo(row, nemo_model(model), h100(row["hardware"]["num_gpus"]), True)
     scenario["training"]["precision"]["master_weights"] = "remainder"
+    scenario["training"]["gradient_placeholders"] = "dropped"
     return record(row["id"], scenario, metric(row, "iteration_time_derived"))

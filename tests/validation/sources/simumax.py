@@ -1,7 +1,11 @@
 """SimuMax's measurements of Megatron-LM on one server of 8 B200 or A100 PCIe: networks of a few layers.
 
-Distributed optimizer, fp32 gradients, sequence parallelism with tensor parallelism, all-gather context parallelism.
-Rows of A100 PCIe give TFLOP/s, read off a chart, of 6 FLOPs a parameter and token and of causal attention.
+Their scripts (simu_tools/megatron_scripts) say the flags: the distributed optimizer, fp32 gradients, sequence
+parallelism, all-to-alls between the heads of context-parallel ranks, experts that take their even share of rows,
+cross-entropy in compiled kernels where a case ends in _cef (it keeps fp32 logits, and peaks agree), 16 heads of keys
+and values in Llama 3 405B (the published network has 8), and the versions: on A100 Megatron-Core 0.12 and Transformer
+Engine 2.1, on B200 a commit of 2026 and 2.11. Rows of A100 PCIe give TFLOP/s, read off a chart, of 6 FLOPs a parameter
+and token and of causal attention.
 """
 
 import re
@@ -16,7 +20,7 @@ NETWORKS = {
     "deepseek-v2": {"preset": "deepseek-v3", "layers": 4, "hidden": 5120, "ffn_hidden": 12288, "vocab": 102400,
                     "moe": {"experts": 160, "top_k": 6, "expert_ffn_hidden": 1536, "shared_experts": 2,
                             "first_dense": 1}},
-    "405": {"preset": "llama3-405b", "layers": 4},
+    "405": {"preset": "llama3-405b", "layers": 4, "kv_heads": 16},
     "70": {"preset": "llama3-70b", "layers": 12},
 }
 
@@ -45,13 +49,23 @@ def convert(row):
     degrees = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "dp": dp, "sequence_parallel": tp > 1,
                "data_parallel": {"kind": "distributed_optimizer" if dp * cp > 1 else "allreduce"}}
     if cp > 1:
-        degrees["context_parallel"] = {"method": "all_gather"}
+        degrees["context_parallel"] = {"method": "ulysses"}
+    model = network(row["model"]["name"])
+    if "moe" in model:
+        degrees["expert_parallel"] = {"capacity_factor": 1}
+    training = {"global_batch": sequences, "micro_batch": batch["mbs"], "sequence_length": length,
+                "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "fused_attention": True,
+                "gradient_clipping": True}
+    if is_pcie:
+        training["gradient_placeholders"] = "dropped"
+        if "moe" in model:
+            training["expert_weights"] = "combination"
+    if (row.get("case") or "").endswith("_cef"):
+        training["loss"] = "compiled"
     scenario = {
-        "model": network(row["model"]["name"]),
+        "model": model,
         "cluster": {"nodes": 1, "node": "pcie-8xa100"} if is_pcie else blackwell(8),
-        "training": {"global_batch": sequences, "micro_batch": batch["mbs"], "sequence_length": length,
-                     "precision": precision("bf16", "fp32"), "optimizer": {"type": "adamw"}, "fused_attention": True,
-                     "gradient_clipping": True},
+        "training": training,
         "parallelism": degrees}
     memory = metric(row, "gpu_memory_alloc")
     seconds = chart_seconds(row, length, sequences) if is_pcie else metric(row, "iteration_time")

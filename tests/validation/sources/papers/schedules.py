@@ -10,7 +10,8 @@ ZB-1p and ZB-2p, whose order a solver finds, are ZB-H1 and ZB-H2. First and last
 paper says so. Layers redistributed for the vocabulary ("redis") leave the last stage V / (16 h) fewer, the output
 layer's share in Narayanan et al., 2021, section 5.1; its number is printed for V = 256,000 alone (0, with the longer
 stages last: VocabularyParallelism@b0cda3ab artifact/test_one_host.csv), and chosen after looking at the rows for the
-others. GB are 10^9 bytes. Schedules of one network are alternatives.
+others. Gradients of weights come from a store of their own (WeightGradStore), which hands autograd nothing. GB are
+10^9 bytes. Schedules of one network are alternatives.
 """
 
 from common import GIB, LeftOut, NotMine, a100, gpt, metric, precision, record
@@ -75,7 +76,8 @@ def convert(row):
     vocab = model.get("vocab", 32000)
     training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": model["seq"],
                 "precision": precision("fp16", "fp16"), "optimizer": {"type": "adamw"},
-                "recompute": "full" if head == "1f1b-r" else "none", "fused_attention": not row["id"].startswith("zb-")}
+                "recompute": "full" if head == "1f1b-r" else "none", "fused_attention": not row["id"].startswith("zb-"),
+                "gradient_placeholders": "none"}
     degrees = {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"],
                "pipeline": pipeline_of(row, head, variant, of_vocabulary, vocab),
                "data_parallel": {"kind": "distributed_optimizer"}}
