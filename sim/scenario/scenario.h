@@ -55,7 +55,7 @@ struct Scenario {
   recipe::TrainingRecipe recipe;
   recipe::ParallelPlan plan;
   std::vector<recipe::Straggler> stragglers;  // one per slow rank, by rank
-  double compute_jitter = 0;  // standard deviation between servers, in parts of a kernel's time
+  double compute_jitter = 0;  // standard deviation between GPUs, in parts of a kernel's time
   collective::Choices collectives;
   recipe::Fidelity fidelity = recipe::Fidelity::closed_form;
   std::uint64_t seed = 0;

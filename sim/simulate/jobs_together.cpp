@@ -200,7 +200,7 @@ class Together {
       const lower::DevicePlacement devices = take(own.plan.cast, jobs_[at].job.cluster);
       const std::size_t player = placement.size();
       placement.insert(placement.end(), devices.begin(), devices.end());
-      const double jitter = slowest_server(jobs_[at].job).slowdown / slowest_server(first).slowdown;
+      const double jitter = slowest_gpu(jobs_[at].job).slowdown / slowest_gpu(first).slowdown;
       for (std::size_t own_player = 0; jitter != 1 && own_player < devices.size(); ++own_player)
         if (!devices[own_player].is_host())
           slower.push_back({static_cast<int>(player + own_player), jitter});

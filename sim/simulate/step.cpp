@@ -179,16 +179,22 @@ void run_programs(const Job& job, const StepOptions& options, const Beside& besi
   if (slowest != likely) run_once(job, options, beside, slowest, step);
 }
 
-SlowestServer slowest_server(const Job& job) {
+SlowestGpu slowest_gpu(const Job& job) {
+  const recipe::ParallelDegrees& degrees = job.plan.degrees;
+  const bool own_pace =
+      job.plan.data_parallel.parameter_servers.updates != recipe::ServerUpdates::synchronous;
+  const int gpus = degrees.world_size() / (own_pace ? degrees.data : 1);
+  return {gpus, 1 + job.compute_jitter * expected_largest(gpus)};
+}
+
+int servers_used(const Job& job) {
   const topologies::ClusterSpec& cluster = job.cluster;
-  const int gpus = cluster.server.gpus;
-  int servers = (job.plan.degrees.world_size() + gpus - 1) / gpus;
-  if (cluster.kinds() > 1 || !cluster.gpus_used.empty()) {
-    servers = 0;
-    for (int server = 0; server < cluster.servers; ++server)
-      servers += cluster.used_on(server) > 0 ? 1 : 0;
-  }
-  return {servers, 1 + job.compute_jitter * expected_largest(servers)};
+  if (cluster.kinds() == 1 && cluster.gpus_used.empty())
+    return (job.plan.degrees.world_size() + cluster.server.gpus - 1) / cluster.server.gpus;
+  int servers = 0;
+  for (int server = 0; server < cluster.servers; ++server)
+    servers += cluster.used_on(server) > 0 ? 1 : 0;
+  return servers;
 }
 
 std::unique_ptr<Step> simulate_step(const Job& job, const StepOptions& options) {

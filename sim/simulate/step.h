@@ -91,9 +91,13 @@ enum class Detail : std::uint8_t { outline, standing, summary, timeline };
 // Lowered::classes. Requires: an outcome that is no deadlock.
 std::size_t slowest_class(const Step& step);
 
-// 1 + compute_jitter times the expected largest of as many standard normal numbers as the job has
-// servers. Source: docs/results.md, "Servers that are not equally fast".
-SlowestServer slowest_server(const Job& job);
+// 1 + compute_jitter times the expected largest of as many standard normal numbers as GPUs of the
+// job wait for each other: all, but of replicas at their own pace those of one. Source:
+// docs/results.md, "GPUs that are not equally fast".
+SlowestGpu slowest_gpu(const Job& job);
+
+// On which the job has ranks.
+int servers_used(const Job& job);
 
 struct StepOptions {
   bool unfold = false;

@@ -86,7 +86,7 @@ lower::Lowered StepMaker::lowered(const plan::Cast& cast, const lower::DevicePla
                       {.fidelity = job_.fidelity,
                        .fold = !unfold_,
                        .stragglers = std::move(slow),
-                       .slowdown = slowest_server(job_).slowdown,
+                       .slowdown = slowest_gpu(job_).slowdown,
                        .communication_share = costs_.communication_share,
                        .algorithms = job_.collectives});
 }

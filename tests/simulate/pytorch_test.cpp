@@ -132,7 +132,7 @@ TEST_CASE("slow calls are those of gradients that all replicas reduce, not of sh
   CHECK(slowdown("zero1") == Duration(0));
 }
 
-TEST_CASE("with jitter all servers are as slow as the slowest that is expected of them") {
+TEST_CASE("with jitter all GPUs are as slow as the slowest that is expected of them") {
   Job even = job(Fusion::eager, 4);
   even.cluster = toy::cluster(1, 4);
   even.plan.degrees = {1, 1, 4};
@@ -144,10 +144,16 @@ TEST_CASE("with jitter all servers are as slow as the slowest that is expected o
     slow.stragglers.push_back({rank, 1 + 0.05 * 1.0294});
   CHECK(end(jittered) == end(slow));
   CHECK(end(jittered) > end(even));
-  CHECK(slowest_server(jittered).servers == 4);
+  CHECK(slowest_gpu(jittered).gpus == 4);
+  jittered.cluster = toy::cluster(4, 1);
+  CHECK(slowest_gpu(jittered).slowdown == slowest_gpu(slow).slowdown + 0.05 * 1.0294);
 
-  jittered.cluster = toy::cluster(4, 1);  // one server waits for nobody
-  even.cluster = jittered.cluster;
-  CHECK(slowest_server(jittered).slowdown == 1);
-  CHECK(end(jittered) == end(even));
+  // Replicas at their own pace wait for nobody, nor does one GPU.
+  jittered.plan.data_parallel.kind = "parameter_server";
+  jittered.plan.data_parallel.parameter_servers.updates = recipe::ServerUpdates::asynchronous;
+  CHECK(slowest_gpu(jittered).gpus == 1);
+  jittered.plan.degrees.tensor = 2;
+  CHECK(slowest_gpu(jittered).gpus == 2);
+  jittered.plan = {};
+  CHECK(slowest_gpu(jittered).slowdown == 1);
 }

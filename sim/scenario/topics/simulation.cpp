@@ -43,14 +43,14 @@ void visit_fields(json::Fields& f, StragglerSection& s) {
 void visit_fields(json::Fields& f, JitterSection& s) {
   f.field(
       "cv", s.cv, optional, json::between(0, 0.2),
-      "Standard deviation between servers of the time of the same work, in parts of that time.");
+      "Standard deviation between GPUs of the time of the same work, in parts of that time.");
   f.unsupported("distribution", "another distribution than the normal one", {"\"normal\""});
 }
 
 void visit_fields(json::Fields& f, PerturbationsSection& s) {
   f.sections("stragglers", s.stragglers, optional, "Slow ranks or servers.");
   f.section("compute_jitter", s.compute_jitter, optional,
-            "Servers that are not equally fast: all wait for the slowest of them.");
+            "GPUs that are not equally fast: all of a job wait for the slowest of them.");
   f.unsupported("network_jitter", "jitter of the network; compute_jitter is available");
   f.unsupported("failures", "simulating failures; stragglers are available");
 }

@@ -371,11 +371,11 @@ std::string describe_shares(const StepReport& report) {
 }  // namespace
 
 std::string describe_basis(const StepReport& report) {
-  const SlowestServer& slowest = report.slowest_server;
+  const SlowestGpu& slowest = report.slowest_gpu;
   if (slowest.slowdown == 1) return describe_shares(report);
   return fmt::format(
-      "{}; kernels take {} longer than on the mean server, as {} wait for the slowest",
-      describe_shares(report), percent_text(slowest.slowdown - 1), slowest.servers);
+      "{}; kernels take {} longer than on the mean GPU, as {} wait for the slowest",
+      describe_shares(report), percent_text(slowest.slowdown - 1), slowest.gpus);
 }
 
 namespace {

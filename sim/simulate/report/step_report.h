@@ -22,7 +22,7 @@
 #include "sim/simulate/report/shares/gpu_share.h"
 #include "sim/simulate/report/shares/job_share.h"
 #include "sim/simulate/report/way_to_fit.h"
-#include "sim/simulate/slowest_server.h"
+#include "sim/simulate/slowest_gpu.h"
 
 namespace trainyard::simulate {
 
@@ -175,7 +175,7 @@ struct StepReport {
   std::vector<SourceNote> sources;
   std::vector<Extrapolation> extrapolated;       // largest first
   std::optional<cost::Calibration> calibration;  // of the profile, if `trainyard fit` made it
-  SlowestServer slowest_server;                  // of those that the job waits for
+  SlowestGpu slowest_gpu;                        // of those that the job waits for
   std::string profile, fidelity;
   std::string device = "GPU";  // what ranks are, in one word: CPU where all are processors
   std::string uncalibrated;  // what the GPU is priced by instead of a profile of its own; or empty

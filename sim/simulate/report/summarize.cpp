@@ -43,7 +43,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   report.gpu = gpus_in_words(job.cluster);
   report.device = device_in_a_word(job.cluster);
   report.server = servers_in_words(job.cluster);
-  report.servers = step.jobs.empty() ? job.cluster.servers : slowest_server(job).servers;
+  report.servers = step.jobs.empty() ? job.cluster.servers : servers_used(job);
   const std::int64_t length = job.recipe.micro_batch.sequence_length;
   report.parameters = parameter_count(job.network, length);
   report.trained = trained_parameters(job.network, job.recipe.finetune, length);
@@ -57,7 +57,7 @@ void describe_job(const Job& job, const Step& step, StepReport& report) {
   PricedBy priced = priced_by(job.cluster, job.prices);
   report.profile = std::move(priced.profile);
   report.uncalibrated = std::move(priced.uncalibrated);
-  report.slowest_server = slowest_server(job);
+  report.slowest_gpu = slowest_gpu(job);
   report.fidelity = job.fidelity == recipe::Fidelity::flow ? "flow" : "closed_form";
   for (const RankClass& rank_class : step.lowered.classes)
     report.classes += role_of(step, rank_class).on_gpu();

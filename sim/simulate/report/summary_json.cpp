@@ -435,8 +435,8 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["sources"] = sources(report);
   json["extrapolated"] = extrapolated(report);
   json["calibration"] = calibration(report);
-  json["slowest_server"] = {{"servers", report.slowest_server.servers},
-                            {"slowdown", report.slowest_server.slowdown}};
+  json["slowest_gpu"] = {{"gpus", report.slowest_gpu.gpus},
+                            {"slowdown", report.slowest_gpu.slowdown}};
   json["findings"] = Json::array();
   for (const Finding& finding : findings(report))
     json["findings"].push_back({{"category", name(finding.category)},

@@ -78,7 +78,7 @@ double least_slowdown(const Job& job) {
   double least = 1;
   for (const recipe::Straggler& straggler : job.stragglers)
     least = std::min(least, straggler.compute_slowdown);
-  return least * slowest_server(job).slowdown;
+  return least * slowest_gpu(job).slowdown;
 }
 
 class Bounder {

@@ -47,6 +47,6 @@ def convert(row):
                                                if said["tp"] > 1 else {})},
                         "data_parallel": {"kind": "zero1" if said["dp"] > 1 else "allreduce",
                                           "overlap_backward": False}},
-        "perturbations": {"compute_jitter": {"cv": 0.007}}}
+        "perturbations": {"compute_jitter": {"cv": 0.0115}}}
     sheet = row["source"]["object"].split("/")[-1].split(" trial")[0]
     return record(row["id"], scenario, metric(row, "iteration_time"), group=sheet, fits=not outcomes)

@@ -1,4 +1,4 @@
-#include "sim/simulate/slowest_server.h"
+#include "sim/simulate/slowest_gpu.h"
 
 #include <doctest/doctest.h>
 
