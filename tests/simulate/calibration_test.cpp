@@ -211,7 +211,7 @@ TEST_CASE("the profile of another GPU is refused unless it is asked for") {
       job(kPreset, {other.front(), "cluster.calibration_of_other_gpu=true"});
   CHECK(accepted.prices[0].uncalibrated == "the profile of h100-sxm5-80gb");
   CHECK(job(kPreset, {"cluster.calibration=kind"}).prices[0].uncalibrated ==
-        "medians of a100-sxm4-40gb");
+        "medians of a100-sxm4-40gb, products as measured on a100-pcie-40gb, a100-pcie-80gb");
 }
 
 TEST_CASE("a report says beside the step time that it is uncalibrated") {
