@@ -1,7 +1,9 @@
 """NeMo AutoModel's table, GPT-2 on 8 A100 40 GB, and a grid of Llama 2 7B on 4 A100 80 GB.
 
-AutoModel: FSDP2 and experts in two steps (DeepEP), nothing recomputed, or all where that does not fit; gpt-oss with 8
-ranks of experts, which its row leaves open. GPT-2: compiled PyTorch over NVLink, bf16 autocast. The grid states neither
+AutoModel: FSDP2 and experts in two steps (DeepEP); networks with experts as examples/benchmark/configs and
+components/moe/parallelizer.py have them: all layers recomputed but of gpt-oss, parameters kept gathered but of gpt-oss of
+120 B, reductions in fp32, all states in the networks' bf16. Others: nothing recomputed, or all where that does not fit.
+gpt-oss with 8 ranks of experts, which its row leaves open. GPT-2: compiled PyTorch over NVLink, bf16 autocast. The grid states neither
 links nor states: PCIe, as four GPUs on NVLink would take half of what is printed with tensor ranks (a choice made after
 looking at the rows), micro-batch 1, all states in bf16, as four whole copies have no room for more, nothing recomputed,
 or all where that does not fit.
@@ -28,9 +30,13 @@ def automodel(row):
     if "oss" in name.lower():
         moe = {**network["moe"], "experts": row["model"]["experts"]}
         network = {**network, "layers": row["model"]["layers"], "moe": moe}
-    degrees = degrees_of(row, data_parallel={"kind": "fsdp", "reduce_dtype": "bf16"})
-    chunks, ep = said.get("vp") or 1, said.get("ep") or (8 if "oss" in name.lower() else 1)
-    if has_experts(network):
+    is_oss, mixture = "oss" in name.lower(), has_experts(network)
+    data = {"kind": "fsdp", "reduce_dtype": "fp32" if mixture else "bf16"}
+    if mixture and not (is_oss and row["model"]["layers"] > 24):
+        data["reshard_after_forward"] = False
+    degrees = degrees_of(row, data_parallel=data)
+    chunks, ep = said.get("vp") or 1, said.get("ep") or (8 if is_oss else 1)
+    if mixture:
         degrees.update(ep=ep, etp=1, expert_parallel={"dispatch": "hierarchical"})
     if degrees["tp"] > 1:
         degrees["sequence_parallel"] = True
@@ -41,12 +47,14 @@ def automodel(row):
     training = {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": row["model"]["seq"],
                 "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"}, "fused_attention": True,
                 "execution": "fused", "gradient_clipping": True}
+    if mixture:
+        training["precision"].update(master_weights="none", optimizer_states="bf16")
     # Source: NVIDIA-NeMo/Automodel@1b668020 examples/llm_finetune/llama3_1/llama3_1_8b_peft_benchmark.yaml.
     if "LoRA" in row.get("schedule", ""):
         training["finetune"] = lora(16, "all-linear", dropout=0.1)
     scenarios = [{"software": "torchtitan-compiled", "model": network, "cluster": h100(row["hardware"]["num_gpus"]),
                   "training": {**training, "recompute": recompute}, "parallelism": degrees}
-                 for recompute in ("none", "full")]
+                 for recompute in (("none",) if is_oss else ("full",) if mixture else ("none", "full"))]
     return record(row["id"], scenarios, metric(row, "iteration_time"))
 
 
