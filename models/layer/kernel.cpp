@@ -208,6 +208,7 @@ std::string_view name(MemoryOp op) {
     case MemoryOp::dropout: return "dropout";
     case MemoryOp::activation: return "activation";
     case MemoryOp::gated_activation: return "gated_activation";
+    case MemoryOp::varying_gated_activation: return "varying_gated_activation";
     case MemoryOp::layer_norm: return "layer_norm";
     case MemoryOp::rms_norm: return "rms_norm";
     case MemoryOp::batch_norm: return "batch_norm";

@@ -93,6 +93,8 @@ enum class MemoryOp : std::uint8_t {
   dropout,
   activation,        // GELU, ReLU
   gated_activation,  // SiLU * up in one kernel
+  // The same of rows whose number varies, for which a compiled kernel knows no sizes.
+  varying_gated_activation,
   layer_norm,
   rms_norm,
   batch_norm,

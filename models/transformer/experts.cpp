@@ -172,9 +172,10 @@ void Script::clamped_gradient() {
 
 void Script::activation() {
   if (clamps()) clamped();
-  list_.routed_kernel("experts activation",
-                      MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
-                                  rows(s_.expert_rows(), s_.expert_ffn)});
+  list_.routed_kernel(
+      "experts activation",
+      MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
+                  rows(s_.expert_rows(), s_.expert_ffn)});
 }
 
 void Script::fc2_biases() {
@@ -221,7 +222,7 @@ void Script::activation_gradient() {
   const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
   list_.routed_kernel(
       "experts activation backward",
-      MemoryBound{s_.activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});
+      MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});
   if (clamps()) clamped_gradient();
 }
 

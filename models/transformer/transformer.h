@@ -50,6 +50,7 @@ struct TransformerSlice {
 
   Experts moe;
   std::int64_t routed_rows = 0;    // rows that the rank sends to experts: its tokens, k times
+  bool rows_vary = false;          // that arrive at the experts of a rank, as none is dropped
   std::int64_t local_experts = 0;  // that the rank holds, or a part of
   std::int64_t expert_tensor = 1;
   std::int64_t expert_ffn = 0;  // columns of each on this rank
@@ -61,6 +62,9 @@ struct TransformerSlice {
   // Of the fused kernel between fc1 and fc2.
   MemoryOp activation_op() const {
     return fc1_width == ffn ? MemoryOp::activation : MemoryOp::gated_activation;
+  }
+  MemoryOp expert_activation_op() const {
+    return rows_vary && fc1_width != ffn ? MemoryOp::varying_gated_activation : activation_op();
   }
   std::int64_t expert_fc1_width() const { return fc1_width == ffn ? expert_ffn : 2 * expert_ffn; }
   // Rows that the rank's experts take in when the load is even.

@@ -107,6 +107,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
                              ? static_cast<std::int64_t>(std::ceil(execution.experts.capacity *
                                                                    static_cast<double>(even)))
                              : even;
+    result.rows_vary = execution.experts.capacity == 0 && execution.experts.ranks > 1;
     result.local_experts = network.moe.experts / execution.experts.ranks;
     result.expert_tensor = execution.experts.tensor;
     result.expert_ffn = network.moe.ffn_hidden / execution.experts.tensor;

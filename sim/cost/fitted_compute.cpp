@@ -345,6 +345,8 @@ Seconds FittedCompute::one_by_one(const MemoryLaw& law, double numbers) const {
 // Its own, or that of the kind it is most like; nullptr: none at all.
 const MemoryLaw* nearest_law(const Profile& profile, models::MemoryOp op) {
   if (const MemoryLaw* own = law_of(profile, op)) return own;
+  if (op == models::MemoryOp::varying_gated_activation)
+    return nearest_law(profile, models::MemoryOp::gated_activation);
   if (op == models::MemoryOp::gated_activation)
     return nearest_law(profile, models::MemoryOp::activation);
   if (op == models::MemoryOp::parallel_cross_entropy)

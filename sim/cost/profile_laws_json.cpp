@@ -24,11 +24,12 @@ constexpr std::array<Choice<Dtype>, 5> kDtypes = {{{"fp32", Dtype::fp32},
                                                    {"bf16", Dtype::bf16},
                                                    {"fp16", Dtype::fp16},
                                                    {"fp8", Dtype::fp8}}};
-constexpr std::array<Choice<MemoryOp>, 19> kMemoryOps = {
+constexpr std::array<Choice<MemoryOp>, 20> kMemoryOps = {
     {{"elementwise", MemoryOp::elementwise},
      {"dropout", MemoryOp::dropout},
      {"activation", MemoryOp::activation},
      {"gated-activation", MemoryOp::gated_activation},
+     {"varying-gated-activation", MemoryOp::varying_gated_activation},
      {"layer-norm", MemoryOp::layer_norm},
      {"rms-norm", MemoryOp::rms_norm},
      {"batch-norm", MemoryOp::batch_norm},

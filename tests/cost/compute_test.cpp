@@ -247,6 +247,7 @@ TEST_CASE("a kind without a law takes that of the kind it is most like") {
     return seconds(laws, MemoryBound{op, Bytes(200'000'000), Bytes(200'000'000)});
   };
   CHECK(near(takes(MemoryOp::gated_activation), 2e-6 + 4e8 / 600e9));
+  CHECK(near(takes(MemoryOp::varying_gated_activation), 2e-6 + 4e8 / 600e9));
   CHECK(near(takes(MemoryOp::parallel_cross_entropy), 2e-6 + 4e8 / 400e9));
   const MemoryBound gated{MemoryOp::gated_activation, Bytes(200'000'000), Bytes(200'000'000)};
   CHECK(estimate(laws, gated).basis == Basis::extrapolated);

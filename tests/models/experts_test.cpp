@@ -255,4 +255,14 @@ TEST_CASE("experts' gated activations are the kernel that dense layers run") {
   const LayerWork work = experts_of(network_work(network, execution(1, 64)));
   CHECK(bytes_of(work.forward, MemoryOp::gated_activation) == 3 * half);
   CHECK(bytes_of(work.backward, MemoryOp::gated_activation) == 5 * half);
+
+  // What arrives at a rank from others varies, unless each sends no more and no less than a share.
+  Execution how = execution(1, 64);
+  how.experts.ranks = 2;
+  const LayerWork dropless = experts_of(network_work(network, how));
+  CHECK(bytes_of(dropless.forward, MemoryOp::varying_gated_activation) == 3 * half);
+  CHECK(bytes_of(dropless.backward, MemoryOp::varying_gated_activation) == 5 * half);
+  how.experts.capacity = 1;
+  CHECK(bytes_of(experts_of(network_work(network, how)).forward, MemoryOp::gated_activation) ==
+        3 * half);
 }

@@ -81,7 +81,7 @@ FITTED = """
 No constant is fitted on any row of these sets but for those of this table. It has the errors of the rows that a
 constant was fitted on, those of its source's other rows, and what these would be if the source had been left out. What
 prices kernels and messages comes from measurements of kernels and messages; each law below names its own, with its
-error on what was held out. The levels of products on A100 and H100 lie between two measured ones, chosen beside steps
+error on what was held out. The level of products on A100 lies between two measured ones, chosen beside steps
 ([cost-gemm.md](cost-gemm.md)).
 """
 

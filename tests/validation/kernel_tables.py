@@ -33,7 +33,7 @@ ATTENTION_KERNELS = ("fa1", "fa2", "fa3", "triton", "cudnn", "sdpa_math")
 MEMORY_OPS = {"layer_norm": "layer_norm", "rms_norm": "rms_norm", "softmax": "softmax", "rope": "rope",
               "gelu": "activation", "silu_and_mul": "gated_activation", "swiglu": "gated_activation",
               "geglu": "gated_activation",
-              "megatron_swiglu": "gated_activation", "residual_add": "elementwise", "copy": "elementwise",
+              "megatron_swiglu": "varying_gated_activation", "residual_add": "elementwise", "copy": "elementwise",
               "embedding": "embedding", "cross_entropy": "cross_entropy", "dropout": "dropout",
               "fp8 amax+scale (dynamic minus static)": "amax"}
 CASTS = ("fp8 cast tensorwise", "blockwise fp8 ", "mxfp8 cast")

@@ -16,11 +16,11 @@ from error_table import as_text, table
 LIMITS = {
     "deep-learning-examples-bert": {"mape": 0.124},
     "deep-learning-examples-resnet50": {"mape": 0.081},
-    "dgx-cloud-h100": {"mape": 0.066},
+    "dgx-cloud-h100": {"mape": 0.058},
     "korthikanti-2022-table5": {"max": 0.057},
     "llm-foundry-fsdp": {"mape": 0.055},
     "narayanan-2021-table1": {"mape": 0.027},
-    "simumax-b200": {"mape": 0.162},
+    "simumax-b200": {"mape": 0.088},
     "simumax-memory": {"median": 0.005, "max": 0.012},
     "torchtitan-memory": {"median": 0.029, "max": 0.059},
     "ultra-scale-memory": {"median": 0.055, "max": 0.157},

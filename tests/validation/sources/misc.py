@@ -1,9 +1,10 @@
 """NeMo AutoModel's table, GPT-2 on 8 A100 40 GB, and a grid of Llama 2 7B on 4 A100 80 GB.
 
 AutoModel: FSDP2 and experts in two steps (DeepEP); networks with experts as examples/benchmark/configs and
-components/moe/parallelizer.py have them: all layers recomputed but of gpt-oss, parameters kept gathered but of gpt-oss of
-120 B, reductions in fp32, all states in the networks' bf16. Others: nothing recomputed, or all where that does not fit.
-gpt-oss with 8 ranks of experts, which its row leaves open. GPT-2: compiled PyTorch over NVLink, bf16 autocast. The grid states neither
+components/moe/parallelizer.py have them: all layers recomputed but of gpt-oss, parameters kept gathered but of gpt-oss
+of 120 B, reductions in fp32, all states in the networks' bf16. Others: nothing recomputed, or all where that does not
+fit. gpt-oss with 8 ranks of experts, which its row leaves open.
+GPT-2: compiled PyTorch over NVLink, bf16 autocast. The grid states neither
 links nor states: PCIe, as four GPUs on NVLink would take half of what is printed with tensor ranks (a choice made after
 looking at the rows), micro-batch 1, all states in bf16, as four whole copies have no room for more, nothing recomputed,
 or all where that does not fit.
