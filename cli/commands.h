@@ -187,6 +187,7 @@ struct ValidateOptions {
   std::vector<std::string> records;  // files, and folders of them; empty: those of the program
   std::string root;                  // as of ScenarioOptions
   std::string folder;                // empty: no files
+  std::string software;              // that ran records which name none; empty: none
   bool rows = false;
   bool json = false;
   int jobs = 1;

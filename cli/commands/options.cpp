@@ -122,6 +122,10 @@ void add_validate(CLI::App& app, ValidateOptions& options) {
       ->allow_extra_args(false)
       ->take_all();
   add_root(*command, options.root);
+  add_word(
+      *command, "--software", options.software,
+      "What ran the records whose scenarios name none: nemo, torchtitan, ... (trainyard presets)",
+      "NAME");
   add_word(*command, "-o,--output", options.folder, "Write a page and a JSON file into this folder",
            "DIR");
   command->add_flag("--rows", options.rows, "Print every measured step as well");

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sources.h"
 
 namespace trainyard::cli {
 namespace {
@@ -51,6 +53,18 @@ std::vector<std::string> record_files(const std::vector<std::string>& given) {
   return files;
 }
 
+// Once, instead of for each record.
+void check_software(const std::string& name) {
+  if (name.empty()) return;
+  const std::string configs = scenario::configs_folder(".");
+  const std::vector<std::string> known = scenario::preset_names(configs, "software");
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  throw UsageError(fmt::format("no software is called '{}'; the nearest are {}",
+                               escape_control(name),
+                               fmt::join(nearest_names(name, views, 3), ", ")));
+}
+
 // What became of one record.
 struct Answer {
   std::optional<validation::Prediction> prediction;
@@ -58,10 +72,10 @@ struct Answer {
 };
 
 Answer answer_to(const validation::RecordSet& set, const validation::Record& record,
-                 const std::string& root) {
+                 const validation::PredictOptions& options) {
   try {
     Answer answer;
-    answer.prediction = predict(set, record, root, answer.problems);
+    answer.prediction = predict(set, record, options, answer.problems);
     return answer;
   } catch (const ScenarioError& error) {
     return {{}, error.diagnostics()};
@@ -80,7 +94,7 @@ std::vector<Answer> answers_to(const std::vector<validation::RecordSet>& sets,
       all.emplace_back(&set, &record);
   std::atomic<std::size_t> done = 0;
   return in_order<Answer>(all.size(), options.jobs, [&](std::size_t i) {
-    Answer answer = answer_to(*all[i].first, *all[i].second, options.root);
+    Answer answer = answer_to(*all[i].first, *all[i].second, {options.root, options.software});
     console.progress(fmt::format("predicted {} of {} records", ++done, all.size()));
     return answer;
   });
@@ -112,6 +126,7 @@ std::string outputs(const ValidateOptions& options, const std::vector<std::strin
 }  // namespace
 
 ExitCode validate(const ValidateOptions& options, const Context& context) {
+  check_software(options.software);
   const std::vector<std::string> files = record_files(options.records);
   std::vector<validation::RecordSet> sets;
   std::vector<Diagnostic> problems;

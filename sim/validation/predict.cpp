@@ -16,15 +16,17 @@ using json::Value;
 
 // What the patch says over what all records of the file say.
 Value document_of(const RecordSet& set, const Record& record, const ScenarioPatch& part,
-                  const std::string& root) {
+                  const PredictOptions& options) {
   std::vector<Diagnostic> found;
-  Value patch = scenario::with_bases(part.patch, root, found);
+  Value patch = scenario::with_bases(part.patch, options.root, found);
   if (!found.empty()) throw ScenarioError(std::move(found));
   Value document = set.base;
   scenario::spell_out_names(document);
   json::merge_patch(document, patch);
   if (document.find("version") == nullptr) document.set("version", Value::of(1));
   if (document.find("name") == nullptr) document.set("name", Value::of(record.name));
+  if (!options.software.empty() && document.find("software") == nullptr)
+    document.set("software", Value::of(options.software));
   return document;
 }
 
@@ -106,14 +108,14 @@ double Prediction::memory(const MeasuredMemory& measured) const {
   return of.device;
 }
 
-Prediction predict(const RecordSet& set, const Record& record, const std::string& root,
+Prediction predict(const RecordSet& set, const Record& record, const PredictOptions& options,
                    std::vector<Diagnostic>& problems) {
   std::optional<Prediction> best;
   std::vector<Diagnostic> found;
   for (std::size_t i = 0; i < record.scenarios.size(); ++i) {
     const ScenarioPatch& part = record.scenarios[i];
     try {
-      Prediction one = predict(document_of(set, record, part, root), record, root);
+      Prediction one = predict(document_of(set, record, part, options), record, options.root);
       one.scenario = i;
       const bool is_better = !best || (one.fits && !best->fits) ||
                              (one.fits == best->fits && one.seconds < best->seconds);

@@ -23,10 +23,14 @@ struct Prediction {
   double memory(const MeasuredMemory& measured) const;
 };
 
+struct PredictOptions {
+  std::string root;      // as of LoadOptions
+  std::string software;  // of scenarios that name none; empty: none
+};
+
 // Of the record's scenarios, the fastest that fits; `problems` gets why others cannot be simulated
-// to their end. Their pointers are those of the record's file. `root` as of LoadOptions. Throws
-// ScenarioError if none can be.
-Prediction predict(const RecordSet& set, const Record& record, const std::string& root,
+// to their end. Their pointers are those of the record's file. Throws ScenarioError if none can be.
+Prediction predict(const RecordSet& set, const Record& record, const PredictOptions& options,
                    std::vector<Diagnostic>& problems);
 
 struct PredictedRecord {

@@ -56,6 +56,24 @@ def validate_names_a_wrong_alternative(folder):
 
 
 @case
+def validate_supplies_software(folder):
+    """validate: --software has the habits of records that name none; an unknown one is refused with names near it"""
+    scenario, _ = small()
+    own = record("own", 1, scenario={"software": "megatron-lm-2021"})
+    path = write(folder, "mine.json", {"scenario": scenario, "records": [record("plain", 1), own]})
+    plain, named = (json.loads(expect(0, "validate", "--records", path, "--json", *more, cwd=folder)[0])
+                    for more in ((), ("--software", "nanotron")))
+    first, second = ([row["predicted_s"] for row in result["sets"][0]["records"]] for result in (plain, named))
+    require(first[0] != second[0], f"plain {first[0]} with and without habits")
+    require_equal(first[1], second[1], "own")
+    nanotron = record("plain", 1, scenario={"software": "nanotron"})
+    said, _ = validate(folder, [nanotron])
+    require_equal(said["records"][0]["predicted_s"], second[0], "nanotron")
+    _, err = expect(2, "validate", "--records", path, "--software", "nanotrom", cwd=folder)
+    require("no software is called 'nanotrom'; the nearest are nanotron" in err, err)
+
+
+@case
 def validates_records(folder):
     """validate: errors are predicted / measured - 1 of the step that run predicts"""
     _, step = small()
