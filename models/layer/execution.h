@@ -171,6 +171,7 @@ struct Execution {
   // torch.autocast: weights, norms and what layers hand on are fp32, products read 16-bit copies.
   bool autocast = false;
   bool fp8_inputs = false;  // fp8 compute: inputs of layers' products are kept and gathered in fp8
+  bool fp8_gates = false;   // what gated activations read is kept in fp8
   Fp8Casts fp8;             // fp8 compute: how operands are cast
   friend bool operator==(const Execution&, const Execution&) = default;
 };

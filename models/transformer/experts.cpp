@@ -176,6 +176,11 @@ void Script::activation() {
       "experts activation",
       MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
                   rows(s_.expert_rows(), s_.expert_ffn)});
+  if (s_.casts_gates())
+    list_.routed_kernel(
+        "experts gates kept",
+        MemoryBound{MemoryOp::elementwise, rows(s_.expert_rows(), s_.expert_fc1_width()),
+                    s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width())});
 }
 
 void Script::fc2_biases() {
@@ -220,6 +225,11 @@ void Script::fc2_gradient() {
 
 void Script::activation_gradient() {
   const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
+  if (s_.casts_gates())
+    list_.routed_kernel(
+        "experts gates restored",
+        MemoryBound{MemoryOp::elementwise,
+                    s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width()), input});
   list_.routed_kernel(
       "experts activation backward",
       MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});

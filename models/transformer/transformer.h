@@ -102,6 +102,14 @@ struct TransformerSlice {
   // of them.
   Dtype inputs = Dtype::bf16;
 
+  // Of what gated activations read, for their gradients: in fp8 it is cast, and back before them.
+  // Source: Megatron-Core, core/fusions/fused_bias_swiglu.py, fp8_input_store.
+  Dtype kept_gates = Dtype::bf16;
+  Bytes kept_gate_bytes(std::int64_t rows, std::int64_t width) const {
+    return rows * width * size_of(kept_gates);
+  }
+  bool casts_gates() const { return kept_gates != stored && fc1_width != ffn; }
+
   // Between layers, to which each adds what it has made.
   Dtype stream = Dtype::bf16;
 

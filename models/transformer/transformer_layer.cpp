@@ -142,13 +142,19 @@ void core_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 void activation_forward(WorkList& list, const TransformerSlice& s) {
-  memory_bound(list, "activation", s.activation_op(), s.tokens * s.fc1_width * s.element(),
-               s.tokens * s.ffn * s.element());
+  const Bytes input = s.tokens * s.fc1_width * s.element();
+  memory_bound(list, "activation", s.activation_op(), input, s.tokens * s.ffn * s.element());
+  if (s.casts_gates())
+    memory_bound(list, "gates kept", MemoryOp::elementwise, input,
+                 s.kept_gate_bytes(s.tokens, s.fc1_width));
 }
 
 void activation_backward(WorkList& list, const TransformerSlice& s) {
   const Bytes input = s.tokens * s.fc1_width * s.element();
   const Bytes gradient = s.tokens * s.ffn * s.element();
+  if (s.casts_gates())
+    memory_bound(list, "gates restored", MemoryOp::elementwise,
+                 s.kept_gate_bytes(s.tokens, s.fc1_width), input);
   memory_bound(list, "activation backward", s.activation_op(), gradient + input, input);
 }
 

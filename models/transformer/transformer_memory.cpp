@@ -139,6 +139,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   result.autocast = execution.autocast;
   result.stream = how.widens_stream() || execution.autocast ? Dtype::fp32 : result.stored;
   result.inputs = execution.fp8_inputs ? Dtype::fp8 : result.stored;
+  result.kept_gates = execution.fp8_gates && network.gated() ? Dtype::fp8 : result.stored;
   result.casts = execution.fp8;
   result.casts.frozen =
       !result.trained_heads && (form.frozen || !how.trains_whole(Part::feed_forward));
@@ -172,6 +173,7 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   repeated query and key before their norms        m (a + kv) hs / t d       with norms of heads
 //   attention output = input of proj        m a hs / t d              both, where i is not d
 //   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
+//                                                         2 x 1 for 2 d where gates are kept in fp8
 //   unfused: softmax output                 m s a / t d
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
 //   fused:   softmax statistics             m a / t 4
@@ -306,7 +308,7 @@ void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t w
   if (runs_gelu_by_operators(s_))
     save(fc1, {module, s_.tokens * width * kept_by_gelu_operators(s_), activation});
   else if (s_.feed_forward != FeedForward::relu)
-    save(fc1, {module, of(halves * width), activation});
+    save(fc1, {module, s_.kept_gate_bytes(s_.tokens, halves * width), activation});
   if (gated && s_.kernels.fusion == Fusion::eager)
     save(activation, {module, of(width), activation});
   save(activation, {module, input_of(width), fc2, true});
@@ -328,7 +330,8 @@ void Tensors::experts() {
   };
   save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
   save(P::dispatch, {module, inputs(s_.hidden), P::experts_fc1, true});
-  save(P::experts_fc1, {module, rows(s_.expert_fc1_width()), P::experts_activation});
+  save(P::experts_fc1, {module, s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width()),
+                        P::experts_activation});
   if (s_.moe.clamped && s_.kernels.expert_clamps_by_operators)
     save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});

@@ -61,6 +61,7 @@ models::Execution execution(const TrainingRecipe& recipe, const ParallelPlan& pl
           .compute = recipe.precision.compute,
           .autocast = recipe.precision.autocasts(),
           .fp8_inputs = recipe.precision.kept_fp8_inputs,
+          .fp8_gates = recipe.precision.kept_fp8_gates,
           .fp8 = fp8_casts(recipe)};
 }
 

@@ -28,6 +28,8 @@ struct Precision {
   // fp8 compute: inputs of these products are kept for the gradients of their weights, and gathered
   // with sequence parallelism, in fp8; a scenario: where kernels are fused by hand.
   Option<bool> kept_fp8_inputs = depends(false);
+  // What gated activations read is kept for their gradients in fp8.
+  bool kept_fp8_gates = false;
   // fp8 compute: how operands get their scales; a scenario: delayed where kernels are fused by
   // hand, else current.
   std::optional<models::Fp8Recipe> fp8_recipe{};

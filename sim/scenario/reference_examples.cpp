@@ -182,6 +182,7 @@ constexpr Example kExamples[] = {
     {"/training/optimizer/waits", "true"},
     {"/training/launch_time", R"("4us")"},
     {"/training/precision/kept_fp8_inputs", "false"},
+    {"/training/precision/kept_fp8_gates", "true"},
     {"/training/precision/fp8_recipe", R"("blockwise")"},
     {"/training/precision/fp8_transposes", "false"},
     {"/training/collective_call/time", R"("93us")"},

@@ -250,6 +250,9 @@ void draw_kernels(Sketch& s) {
   const json::Value* activation = json::find(s.plan.scenario, "/model/ffn");
   if (activation != nullptr && activation->text == "swiglu" && draw.chance(40))
     s.set("/training/gate_projection", draw.word({"joint", "separate"}));
+  if (activation != nullptr && activation->text == "swiglu" && s.execution == "fused" &&
+      draw.chance(20))
+    s.set("/training/precision/kept_fp8_gates", true);
   if (s.kind == Kind::layers && s.preset != "swin-t" && draw.chance(25))
     s.set("/training/image_layout", draw.word({"nhwc", "nchw"}));
   else if (s.kind == Kind::layers && s.preset != "swin-t" && s.narrow && draw.chance(25))

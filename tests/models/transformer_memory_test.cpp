@@ -205,6 +205,32 @@ TEST_CASE("inputs of products that are kept in fp8 take half, and so do their ga
   }
 }
 
+// Source: Megatron-Core, core/fusions/fused_bias_swiglu.py.
+TEST_CASE("gates kept in fp8 take a byte for each number and a copy either way") {
+  Transformer network = gpt(1, 64, 8, 512);
+  network.feed_forward = FeedForward::swiglu;
+  Execution how = execution(2, 128);
+  const auto check = [&](std::int64_t numbers) {
+    how.fp8_gates = false;
+    const LayerWork wide = layer(network_work(network, how));
+    how.fp8_gates = true;
+    const LayerWork narrow = layer(network_work(network, how));
+    CHECK(wide.activations().count() - narrow.activations().count() == numbers);
+    const auto more = [&](auto pass) {
+      return bytes_of(narrow.*pass, MemoryOp::elementwise) -
+             bytes_of(wide.*pass, MemoryOp::elementwise);
+    };
+    CHECK(more(&LayerWork::forward) == (2 + 1) * numbers);
+    CHECK(more(&LayerWork::backward) == (1 + 2) * numbers);
+  };
+  constexpr std::int64_t tokens = 2 * 128;
+  check(tokens * 2 * network.ffn_hidden);
+  network.moe.experts = 4;
+  network.moe.top_k = 2;
+  network.moe.ffn_hidden = 32;
+  check(2 * tokens * 2 * 32);
+}
+
 // Source: Megatron-Core, tensor_parallel/layers.py; Transformer Engine, module/base.py.
 TEST_CASE("products leave autograd arrays as large as their weights") {
   constexpr std::int64_t h = 256, v = 1024, t = 4;

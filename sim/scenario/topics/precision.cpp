@@ -61,6 +61,10 @@ void visit_fields(json::Fields& f, Precision& s) {
           "fp8 compute: inputs of a layer's products are kept for the gradients of their weights, "
           "and gathered with sequence parallelism, in fp8 (Transformer Engine, DeepSeek-V3) "
           "instead of 16 bits (torchao). Default: true with fused execution.");
+  f.field(
+      "kept_fp8_gates", s.kept_fp8_gates, json::optional,
+      "Fused execution: what gated activations read is kept for their gradients in fp8, by a "
+      "cast behind the product and one back (Megatron-Core's activation_func_fp8_input_store).");
   f.choice(
       "fp8_recipe", s.fp8_recipe, kFp8Recipes,
       "fp8 compute: how operands get their scales: one for a tensor by its largest number some "
@@ -176,6 +180,17 @@ void check_kept_inputs(const TrainingRecipe& recipe, Findings& findings) {
       "remove it");
 }
 
+void check_kept_gates(const Scenario& scenario, Findings& findings) {
+  if (!scenario.recipe.precision.kept_fp8_gates) return;
+  const std::string pointer = fmt::format("{}/kept_fp8_gates", kPrecision);
+  const models::Transformer* stack = models::stack_of(scenario.network);
+  if (stack == nullptr || !stack->gated())
+    findings.error(pointer, "no activation of the network has a gate", "remove it");
+  else if (scenario.recipe.kernels.fusion != models::Fusion::by_hand)
+    findings.error(pointer, "only beside a \"fused\" execution gates are described in fp8",
+                   "remove it, or make the execution \"fused\"");
+}
+
 // A GPU that states no compute capability is taken to be of today.
 bool has_block_scaled_units(const topologies::GpuSpec& gpu) {
   constexpr int kFirst = 10;
@@ -270,6 +285,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_master(recipe, scenario.plan, findings);
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
+  check_kept_gates(scenario, findings);
   check_recipe(recipe, oldest_gpu(scenario.cluster), findings);
   const bool keeps_none =
       recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;

@@ -13,12 +13,13 @@ struct Word {
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 209> kKeys = {{
+constexpr std::array<Word, 210> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
     {"activation_checkpointing_mode", "/training/recompute"},
     {"activation_func_clamp_value", "/training/expert_clamps"},
+    {"activation_func_fp8_input_store", "true at /training/precision/kept_fp8_gates"},
     {"activation_recomputation", "/training/recompute"},
     {"adamweightdecayoptimizer", "\"adamw\" at /training/optimizer/type"},
     {"adaptivedataparallel", "\"adaptdl\" at /software"},
