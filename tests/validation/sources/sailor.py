@@ -2,9 +2,9 @@
 
 The cuts of stages are printed, and count embedding and head. Scores are stored, nothing is recomputed, fp16 gradients
 are reduced after the last backward pass. Machines other than the GH200 are not described here.
-Its engine prints what nvidia-smi says is used, what is reserved and what is allocated (deepspeed/pipe_engine.py); the data
-do not say which of them a peak is. Peaks lie four to seven GiB above what tensors take, whatever the samples, so they are
-taken for the first.
+Its engine prints what nvidia-smi says is used, what is reserved and what is allocated (deepspeed/pipe_engine.py); the
+data do not say which of them a peak is. Peaks lie four to seven GiB above what tensors take, whatever the samples, so
+they are taken for the first.
 Inside a server messages are taken to go through the host's memory, by slots as an H100 has them, as if each rank saw
 its own GPU alone: two rows of eight samples (sailor-14, sailor-20) decided that; over NVLink they take a third of what
 was measured, and the others tell how good it is. Nothing in the source says it.
