@@ -28,7 +28,7 @@ struct Precision {
   // fp8 compute: inputs of these products are kept for the gradients of their weights, and gathered
   // with sequence parallelism, in fp8; a scenario: where kernels are fused by hand.
   Option<bool> kept_fp8_inputs = depends(false);
-  // What gated activations read is kept for their gradients in fp8.
+  // What SwiGLU reads is kept for its gradient in fp8.
   bool kept_fp8_gates = false;
   // fp8 compute: how operands get their scales; a scenario: delayed where kernels are fused by
   // hand, else current.

@@ -63,8 +63,8 @@ void visit_fields(json::Fields& f, Precision& s) {
           "instead of 16 bits (torchao). Default: true with fused execution.");
   f.field(
       "kept_fp8_gates", s.kept_fp8_gates, json::optional,
-      "Fused execution: what gated activations read is kept for their gradients in fp8, by a "
-      "cast behind the product and one back (Megatron-Core's activation_func_fp8_input_store).");
+      "Fused execution: what SwiGLU reads is kept for its gradient in fp8, by a cast beside the "
+      "activation and one back (Megatron-Core's activation_func_fp8_input_store).");
   f.choice(
       "fp8_recipe", s.fp8_recipe, kFp8Recipes,
       "fp8 compute: how operands get their scales: one for a tensor by its largest number some "
@@ -180,15 +180,22 @@ void check_kept_inputs(const TrainingRecipe& recipe, Findings& findings) {
       "remove it");
 }
 
+// Source: Megatron-Core, transformer/transformer_config.py, activation_func_fp8_input_store.
 void check_kept_gates(const Scenario& scenario, Findings& findings) {
-  if (!scenario.recipe.precision.kept_fp8_gates) return;
+  const TrainingRecipe& recipe = scenario.recipe;
+  if (!recipe.precision.kept_fp8_gates) return;
   const std::string pointer = fmt::format("{}/kept_fp8_gates", kPrecision);
   const models::Transformer* stack = models::stack_of(scenario.network);
-  if (stack == nullptr || !stack->gated())
-    findings.error(pointer, "no activation of the network has a gate", "remove it");
-  else if (scenario.recipe.kernels.fusion != models::Fusion::by_hand)
+  const bool reruns = recipe.recompute.form == models::Recompute::modules &&
+                      recipe.recompute.modules.has(models::RecomputeModule::moe_act);
+  if (stack == nullptr || stack->feed_forward != models::FeedForward::swiglu || stack->moe.clamped)
+    findings.error(pointer, "only what SwiGLU without limits reads is kept in fp8", "remove it");
+  else if (recipe.kernels.fusion != models::Fusion::by_hand)
     findings.error(pointer, "only beside a \"fused\" execution gates are described in fp8",
                    "remove it, or make the execution \"fused\"");
+  else if (reruns)
+    findings.error(pointer, "moe_act keeps what it runs again from, in 16 bits",
+                   "remove it, or moe_act from /training/recompute/modules");
 }
 
 // A GPU that states no compute capability is taken to be of today.

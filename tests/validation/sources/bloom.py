@@ -6,8 +6,8 @@ and number of GPUs are alternatives.
 Messages are taken to reach .28 of the links' bandwidth. Three rows that differ in their batches alone (bloom-128 to
 130: 59.65, 83.11 and 107.12 s with 64, 96 and 128 micro-batches) say what a step takes whatever its batch: .742 s for
 each micro-batch and for each of 11 that fill the pipeline, and 3.9 s for gradients and parameters, 1.1 with .9 of the
-bandwidth. The constant is of these rows; that time is missing as parameters of a rank go showed in others too (36 to 42
-s in two stages with one sample or two). Why it is so little is not known: NCCL has no transport of Omni-Path's own.
+bandwidth. The constant is of these rows; in others, too, the missing time grows with a rank's parameters (36 to 42 s in
+two stages with one sample or two). Why it is so little is not known: NCCL has no transport of Omni-Path's own.
 """
 
 from common import GIB, LeftOut, a100, even, gpt, metric, precision, record

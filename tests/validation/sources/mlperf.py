@@ -1,4 +1,4 @@
-"""NVIDIA's submissions to MLPerf Training: GPT-3 175B, Llama 3.1 405B and LoRA of Llama 2 70B on H100, B200 and GB200.
+"""NVIDIA's submissions to MLPerf Training: GPT-3 175B and LoRA of Llama 2 70B on H100, H200, B200 and L40S.
 
 LoRA is of attention's two linear layers, of rank 16, with dropout (adapter_dim, target_modules and adapter_dropout of
 the submissions' configs); there is no other dropout (hidden_dropout, attention_dropout, ffn_dropout: 0.0;
@@ -8,8 +8,9 @@ Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
 NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/megatron_gpt_peft_tuning_config.yaml; taken for 4.1 too).
 Where a log has the times of its blocks between evaluations alone, a step is a block's time over its steps (median).
 GPT-3's weights are kept in fp8 where a job's environment has FP8_PARAMS; without TP_COMM_OVERLAP nothing is chunked.
-FP8_ACTIVATION is Megatron-Core's activation_func_fp8_input_store.
-Placeholders of gradients are dropped: Transformer Engine keeps them since release 2.3, after the last of these rounds.
+Attention in fp8 (FP8_DPA) is priced as that of 16 bits. FP8_ACTIVATION is Megatron-Core's
+activation_func_fp8_input_store. Placeholders of gradients are dropped: Transformer Engine keeps them since release 2.3,
+after the last of these rounds.
 """
 
 from statistics import median
