@@ -119,6 +119,7 @@ struct KernelChoice {
   Placeholders placeholders = Placeholders::none;  // fused, of gradients of weights
   ImageLayout images = ImageLayout::nhwc;          // of networks of images
   bool fused_batch_norms = false;  // with additions and ReLUs behind them (fused_norms.h)
+  bool norms_read_fp32 = false;    // fused: copies of their inputs, whose gradients are cast back
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   std::optional<bool> rotary_by_kernel{};  // without: eager ones are operators, others a kernel

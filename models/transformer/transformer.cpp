@@ -127,18 +127,27 @@ void residual_backward(WorkList& list, const TransformerSlice& s, std::string na
   list.kernel(std::move(name), MemoryBound{MemoryOp::elementwise, 2 * states, states});
 }
 
+// What is normalised may be copied to fp32 before, the result has the 16 bits of the weight.
+// Source: InternLM/InternEvo, internlm/model/modeling_internlm.py, residual.float(); Apex,
+// MixedFusedRMSNorm.
 void norm_forward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const Bytes states = s.shard_tokens * s.hidden * s.wide_element();
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.wide_element(), wide = elements * size_of(Dtype::fp32);
   const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
-  list.kernel(std::move(name), MemoryBound{op, states, states});
+  if (s.norms_cast())
+    list.kernel(name + " input in fp32", MemoryBound{MemoryOp::elementwise, states, wide});
+  list.kernel(std::move(name), MemoryBound{op, s.norms_cast() ? wide : states, states});
 }
 
 // One kernel reads its operands once for the gradients of its input and of its parameters. Source:
 // Apex, contrib/csrc/layer_norm/ln_bwd_kernels.cuh, which Megatron-LM and Transformer Engine run.
 void norm_backward(WorkList& list, const TransformerSlice& s, std::string name) {
-  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  const std::int64_t elements = s.shard_tokens * s.hidden;
+  const Bytes states = elements * s.element(), wide = elements * size_of(Dtype::fp32);
   const MemoryOp op = s.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
-  list.kernel(std::move(name), MemoryBound{op, 2 * states, states});
+  if (!s.norms_cast()) return list.kernel(std::move(name), MemoryBound{op, 2 * states, states});
+  list.kernel(name, MemoryBound{op, states + wide, wide});
+  list.kernel(name + " from fp32", MemoryBound{MemoryOp::elementwise, wide, states});
 }
 
 namespace {

@@ -122,6 +122,10 @@ struct TransformerSlice {
     const bool unaligned = (head_size * element()).count() % kAligned != 0;
     return unaligned && kernels.unaligned_heads_in_fp32 ? Dtype::fp32 : stored;
   }
+  // What norms read is narrower than the fp32 copies of it that they are said to read.
+  bool norms_cast() const {
+    return kernels.norms_read_fp32 && size_of(stored) < size_of(Dtype::fp32) && stream == stored;
+  }
   // Of norms, sums and embeddings, whose operands torch.autocast leaves as they are, or widens.
   Bytes wide_element() const { return autocast ? size_of(Dtype::fp32) : element(); }
   Bytes input_element() const { return size_of(inputs); }

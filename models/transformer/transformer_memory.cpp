@@ -414,6 +414,10 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   save_branches(tensors, s, mixture);
   tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
   tensors.reductions();
+  // Norms keep the fp32 copy in place of what it is a copy of.
+  const Bytes wider = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) - s.element());
+  for (const P kind : {P::norm_1, P::norm_2})
+    if (s.norms_cast() && tensors.find(kind)) tensors.save(kind, {Module::norms, wider, kind});
   if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
   // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies, for
   // the weight's own gradient. An fp32 input is no copy.

@@ -205,6 +205,32 @@ TEST_CASE("inputs of products that are kept in fp8 take half, and so do their ga
   }
 }
 
+// Source: InternLM/InternEvo, internlm/model/modeling_internlm.py.
+TEST_CASE("norms that read fp32 copies keep them, unless they run again") {
+  const Transformer network = gpt(1, 64, 8, 512);
+  constexpr std::int64_t elements = 2 * 128 * 64;
+  Execution how = execution(2, 128);
+  const auto both = [&] {
+    how.kernels.norms_read_fp32 = false;
+    const LayerWork narrow = layer(network_work(network, how));
+    how.kernels.norms_read_fp32 = true;
+    return std::pair{narrow, layer(network_work(network, how))};
+  };
+  const auto [narrow, wide] = both();
+  CHECK(wide.activations() - narrow.activations() == Bytes(2 * 2 * elements));
+  const auto more = [&](auto pass, MemoryOp op) {
+    return bytes_of(wide.*pass, op) - bytes_of(narrow.*pass, op);
+  };
+  CHECK(more(&LayerWork::forward, MemoryOp::elementwise) == 2 * (2 + 4) * elements);
+  CHECK(more(&LayerWork::forward, MemoryOp::layer_norm) == 2 * 2 * elements);
+  CHECK(more(&LayerWork::backward, MemoryOp::elementwise) == 2 * (4 + 2) * elements);
+  CHECK(more(&LayerWork::backward, MemoryOp::layer_norm) == 2 * (2 + 2) * elements);
+  how.recompute.form = Recompute::modules;
+  how.recompute.modules.add(RecomputeModule::layernorm);
+  const auto [again, wide_again] = both();
+  CHECK(wide_again.activations() == again.activations());
+}
+
 // Source: Megatron-Core, core/fusions/fused_bias_swiglu.py.
 TEST_CASE("gates kept in fp8 take a byte for each number and a copy either way") {
   Transformer network = gpt(1, 64, 8, 512);

@@ -30,6 +30,7 @@ constexpr std::array<json::Choice<ImageLayout>, 2> kImageLayouts = {
     {{"nhwc", ImageLayout::nhwc}, {"nchw", ImageLayout::nchw}}};
 constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
+constexpr std::array<json::Choice<bool>, 2> kNormInputs = {{{"stored", false}, {"fp32", true}}};
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
 constexpr std::array<json::Choice<bool>, 2> kUnalignedHeads = {
     {{"tensor_cores", false}, {"cuda_cores", true}}};
@@ -89,6 +90,9 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
       "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
       "Face's LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain "
       "operators, a LayerNorm as TensorFlow 1's.");
+  f.choice("norm_inputs", s.norms_read_fp32, kNormInputs, json::optional,
+           "What the norms of a fused execution read: what is stored, or an fp32 copy of it, whose "
+           "gradient is cast back (InternEvo).");
   f.choice(
       "activation", s.activations_by_operators, kByOperators, json::optional,
       "GELU of an eager execution: kernel, one for each pass; operators, as BERT in TensorFlow "
@@ -282,6 +286,18 @@ Optimizer assemble_optimizer(const OptimizerSection& section, const models::Netw
   return momentum ? Optimizer::sgd_momentum : Optimizer::sgd;
 }
 
+void check_norm_inputs(const models::KernelChoice& kernels, const models::Network& network,
+                       Findings& findings) {
+  const models::Transformer* stack = stack_of(network);
+  if (kernels.norms_read_fp32 && (stack == nullptr || network.is<models::EncoderDecoder>() ||
+                                  stack->block_norms != models::BlockNorms::before ||
+                                  kernels.fusion != models::Fusion::by_hand))
+    findings.error("/training/norm_inputs",
+                   "fp32 copies are described of norms before the blocks of one stack alone, in a "
+                   "\"fused\" execution",
+                   "remove it");
+}
+
 void check_operators(const models::KernelChoice& kernels, const models::Network& network,
                      Findings& findings) {
   const auto check = [&](const char* key, const char* what, bool by_operators) {
@@ -296,6 +312,7 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
                                  network.words()),
                      "remove it");
   };
+  check_norm_inputs(kernels, network, findings);
   check("norm", "norms", kernels.norms_by_operators);
   check("activation", "activations", kernels.activations_by_operators);
   check("dropout", "dropout", kernels.dropout_by_operators);

@@ -23,7 +23,8 @@ def convert(row):
     scenario = {
         "model": llama(row["model"]), "cluster": a100(gpus, nics=4, nic=NIC),
         "training": {"global_batch": batch["gbs"], "micro_batch": batch["mbs"], "sequence_length": row["model"]["seq"],
-                     "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"},
-                     "recompute": row["recompute"]},
+                     "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"}},
         "parallelism": {"tp": said["tp"], "pp": 1, "dp": dp, "data_parallel": data}}
+    if row["recompute"] != "none":  # without, InternEvo runs norms again
+        scenario["training"]["recompute"] = row["recompute"]
     return record(row["id"], scenario, tokens_seconds(row))
