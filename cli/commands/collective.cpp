@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "cli/commands.h"
+#include "cli/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/collective/share.h"
 #include "sim/json/parse.h"
@@ -37,15 +38,7 @@ constexpr std::array kNcclNames = {
     NcclName{CollectiveKind::broadcast, "broadcast_perf", "none", 0},
 };
 
-// The word and what may be meant: "all_reduce" is all-reduce.
-[[noreturn]] void fail_unknown(std::string_view what, const std::string& word,
-                               const std::vector<std::string>& known) {
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  throw UsageError(fmt::format(
-      "no {} is called '{}'; the nearest are {}", what, escape_control(word),
-      escape_control(fmt::format("{}", fmt::join(nearest_names(word, views, 3), ", ")))));
-}
-
+// "all_reduce" is all-reduce.
 const NcclName& find_collective(std::string word) {
   std::replace(word.begin(), word.end(), '_', '-');
   std::vector<std::string> known;

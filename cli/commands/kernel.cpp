@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/commands/kernel_spec.h"
 #include "cli/find_gpu.h"
+#include "cli/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/cost/profile.h"
 #include "sim/json/parse.h"
@@ -19,17 +20,10 @@
 namespace trainyard::cli {
 namespace {
 
-std::string join(const std::vector<std::string_view>& words) {
-  return escape_control(fmt::format("{}", fmt::join(words, ", ")));
-}
-
 std::string find_gpu(const std::string& name) {
   std::string found = gpu_called(name, "--gpu");
   if (!found.empty()) return found;
-  const std::vector<std::string> known = gpu_preset_names();
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  throw UsageError(fmt::format("--gpu: no GPU is called '{}'; the nearest are {}",
-                               escape_control(name), join(nearest_names(name, views, 3))));
+  fail_unknown("GPU", name, gpu_preset_names(), "--gpu");
 }
 
 // As /cluster/calibration of a scenario.
@@ -45,9 +39,7 @@ scenario::ProfileChoice find_profile(const std::string& wanted, const topologies
   const std::vector<std::string> known = scenario::preset_names(configs, "profiles");
   if (std::find(known.begin(), known.end(), wanted) != known.end())
     return {scenario::preset_path(configs, "profiles", wanted), false};
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  throw UsageError(fmt::format("--calibration: no profile is called '{}'; the nearest are {}",
-                               escape_control(wanted), join(nearest_names(wanted, views, 3))));
+  fail_unknown("profile", wanted, known, "--calibration");
 }
 
 struct Machine {

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "cli/commands.h"
+#include "cli/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
 
@@ -37,14 +38,11 @@ std::vector<scenario::Preset> named(const std::vector<scenario::Preset>& presets
   return found;
 }
 
-[[noreturn]] void fail_unknown(const std::vector<scenario::Preset>& presets,
-                               const std::string& name) {
-  std::vector<std::string_view> known;
+std::vector<std::string> names_of(const std::vector<scenario::Preset>& presets) {
+  std::vector<std::string> names;
   for (const scenario::Preset& preset : presets)
-    known.push_back(preset.name);
-  const std::vector<std::string_view> near = nearest_names(name, known, 3);
-  throw UsageError(fmt::format("no preset is called '{}'; the nearest are {}", escape_control(name),
-                               escape_control(fmt::format("{}", fmt::join(near, ", ")))));
+    names.push_back(preset.name);
+  return names;
 }
 
 std::string content(const scenario::Preset& preset) {
@@ -65,7 +63,7 @@ ExitCode presets(const PresetsOptions& options, const Context& context) {
     return ExitCode::done;
   }
   const std::vector<scenario::Preset> found = named(all, options.show);
-  if (found.empty()) fail_unknown(all, options.show);
+  if (found.empty()) fail_unknown("preset", options.show, names_of(all));
   if (found.size() > 1)
     throw UsageError(fmt::format("'{}' is a {} and a {}; write {}/{}", options.show, found[0].kind,
                                  found[1].kind, found[0].kind, options.show));

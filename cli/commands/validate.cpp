@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
+#include "cli/unknown_name.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"
@@ -58,11 +58,8 @@ void check_software(const std::string& name) {
   if (name.empty()) return;
   const std::string configs = scenario::configs_folder(".");
   const std::vector<std::string> known = scenario::preset_names(configs, "software");
-  if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  const std::vector<std::string_view> views(known.begin(), known.end());
-  throw UsageError(fmt::format("no software is called '{}'; the nearest are {}",
-                               escape_control(name),
-                               fmt::join(nearest_names(name, views, 3), ", ")));
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    fail_unknown("software", name, known);
 }
 
 // What became of one record.

@@ -60,7 +60,8 @@ struct WeightMatrix {
   std::int64_t rows = 1, columns = 1;
   std::int64_t count = 1;  // equal ones
   bool routed = false;     // of routed experts
-  std::int64_t elements() const { return rows * columns * count; }
+  std::int64_t each() const { return rows * columns; }
+  std::int64_t elements() const { return each() * count; }
   friend bool operator==(const WeightMatrix&, const WeightMatrix&) = default;
 };
 

@@ -277,8 +277,7 @@ LayerWork Ends::head() const {
       work.kept.add(Module::head, (s_.vocabulary + s_.hidden) * s_.hidden * s_.element());
     work.logits = by_hand() ? logits() : pytorch_logits_kept(masked_);
     if (!by_hand()) work.transient = pytorch_logits_transient(masked_);
-    if (s_.kernels.placeholders != Placeholders::none)
-      work.transient = work.transient + s_.vocabulary * s_.hidden * s_.element();
+    work.transient = work.transient + s_.head_placeholder();
     work.outputs = masked_.tokens * s_.vocabulary * s_.element();
     const std::int64_t seen = s_.micro_batch * (picks() ? execution_.micro_batch.predictions
                                                         : execution_.micro_batch.sequence_length);

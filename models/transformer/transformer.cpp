@@ -395,8 +395,7 @@ LayerWork logits_layer(const Transformer& network, const Execution& execution) {
     work.kept.add(Module::head, matrix * s.element());
   if (head) work.kept.add(Module::head, s.keeps_gathered ? s.hidden_states() : states);
   hold_logits(seen, work);
-  if (head && s.kernels.placeholders != Placeholders::none)
-    work.transient = work.transient + matrix * s.element();
+  if (head) work.transient = work.transient + s.head_placeholder();
   work.outputs = gathered;
   work.forward_model_flops = Flops(2.0 * static_cast<double>(s.context * s.tokens) *
                                    static_cast<double>(network.vocabulary * s.hidden));

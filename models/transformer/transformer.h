@@ -110,6 +110,11 @@ struct TransformerSlice {
   }
   bool casts_gates() const { return kept_gates != stored && fc1_width != ffn; }
 
+  // Of the output matrix, whose product drops what it hands autograd either way.
+  Bytes head_placeholder() const {
+    return kernels.placeholders == Placeholders::none ? Bytes(0) : vocabulary * hidden * element();
+  }
+
   // Between layers, to which each adds what it has made.
   Dtype stream = Dtype::bf16;
 

@@ -451,8 +451,7 @@ void divide_weights(LayerWork& work, const TransformerSlice& s, const Transforme
 void leave_placeholders(LayerWork& work, const TransformerSlice& s) {
   work.keeps_placeholders = s.kernels.placeholders == Placeholders::kept;
   if (s.kernels.placeholders != Placeholders::dropped || work.matrices.empty()) return;
-  const WeightMatrix& last = work.matrices.back();
-  work.transient = work.transient + last.rows * last.columns * s.element();
+  work.transient = work.transient + work.matrices.back().each() * s.element();
 }
 
 // What no gradient goes into runs forward alone, and keeps nothing.

@@ -182,7 +182,7 @@ std::vector<OneProcess::Buffer> OneProcess::buffers(const StageParameters& stage
   std::int64_t rest = stage.dense;
   for (const models::WeightMatrix& matrix : stage.matrices) {
     for (std::int64_t n = 0; n < matrix.count; ++n)
-      add(matrix.rows * matrix.columns);
+      add(matrix.each());
     rest -= matrix.elements();
   }
   if (rest > 0) add(rest);

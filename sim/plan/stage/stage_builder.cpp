@@ -61,9 +61,8 @@ StageParameters StageBuilder::stage_parameters() const {
       if (!layer(place).keeps_placeholders) continue;
       for (const models::WeightMatrix& matrix : matrices) {
         if (!shapes.emplace(matrix.rows, matrix.columns).second) continue;
-        const std::int64_t numbers = matrix.rows * matrix.columns;
-        parameters.placeholders =
-            parameters.placeholders + numbers * size_of(stored_type(recipe_.precision.compute));
+        const Bytes element = size_of(stored_type(recipe_.precision.compute));
+        parameters.placeholders = parameters.placeholders + matrix.each() * element;
       }
     }
   }

@@ -41,9 +41,8 @@ void visit_fields(json::Fields& f, StragglerSection& s) {
 }
 
 void visit_fields(json::Fields& f, JitterSection& s) {
-  f.field(
-      "cv", s.cv, optional, json::between(0, 0.2),
-      "Standard deviation between GPUs of the time of the same work, in parts of that time.");
+  f.field("cv", s.cv, optional, json::between(0, 0.2),
+          "Standard deviation between GPUs of the time of the same work, in parts of that time.");
   f.unsupported("distribution", "another distribution than the normal one", {"\"normal\""});
 }
 

@@ -312,7 +312,6 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
                                  network.words()),
                      "remove it");
   };
-  check_norm_inputs(kernels, network, findings);
   check("norm", "norms", kernels.norms_by_operators);
   check("activation", "activations", kernels.activations_by_operators);
   check("dropout", "dropout", kernels.dropout_by_operators);
@@ -401,6 +400,7 @@ void check_kernels(const models::KernelChoice& kernels, const models::Network& n
   if (kernels.loss && !is_language)
     findings.error("/training/loss", "only losses over a vocabulary have a choice of it",
                    "remove it");
+  check_norm_inputs(kernels, network, findings);
   check_operators(kernels, network, findings);
   check_linear_layers(kernels, network, findings);
   if (!has_attention && kernels.fusion == models::Fusion::by_hand)

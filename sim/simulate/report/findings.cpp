@@ -373,9 +373,8 @@ std::string describe_shares(const StepReport& report) {
 std::string describe_basis(const StepReport& report) {
   const SlowestGpu& slowest = report.slowest_gpu;
   if (slowest.slowdown == 1) return describe_shares(report);
-  return fmt::format(
-      "{}; kernels take {} longer than on the mean GPU, as {} wait for the slowest",
-      describe_shares(report), percent_text(slowest.slowdown - 1), slowest.gpus);
+  return fmt::format("{}; kernels take {} longer than on the mean GPU, as {} wait for the slowest",
+                     describe_shares(report), percent_text(slowest.slowdown - 1), slowest.gpus);
 }
 
 namespace {

@@ -436,7 +436,7 @@ Json object(const StepReport& report, const std::optional<Baseline>& baseline) {
   json["extrapolated"] = extrapolated(report);
   json["calibration"] = calibration(report);
   json["slowest_gpu"] = {{"gpus", report.slowest_gpu.gpus},
-                            {"slowdown", report.slowest_gpu.slowdown}};
+                         {"slowdown", report.slowest_gpu.slowdown}};
   json["findings"] = Json::array();
   for (const Finding& finding : findings(report))
     json["findings"].push_back({{"category", name(finding.category)},

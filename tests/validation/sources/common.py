@@ -82,6 +82,10 @@ def h100(gpus, **changes):
     return preset_cluster("dgx-h100-superpod", "dgx-h100", gpus, **changes)
 
 
+def h200(gpus):
+    return preset_cluster("dgx-h100-superpod", "dgx-h200", gpus)
+
+
 def blackwell(gpus, kind="dgx-b200"):
     """Servers of 8 GPUs, or racks of which a job takes as many of the 72 GPUs as divide it."""
     each = 8 if kind.startswith("dgx") else max(size for size in range(1, 73) if gpus % size == 0)

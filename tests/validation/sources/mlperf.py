@@ -15,7 +15,7 @@ after the last of these rounds.
 
 from statistics import median
 
-from common import LeftOut, blackwell, h100, lora, metric, nemo, nemo_model, record
+from common import LeftOut, blackwell, h100, h200, lora, metric, nemo, nemo_model, record
 
 FILE = "mlperf_llm.json"
 SOFTWARE = "nemo"
@@ -43,7 +43,7 @@ def cluster_of(machine, gpus):
             return blackwell(gpus, f"{kind.lower()}-nvl72")
     if "B200" in machine or "B300" in machine:
         return blackwell(gpus)
-    return blackwell(gpus, "dgx-h200") if "H200" in machine else h100(gpus)
+    return h200(gpus) if "H200" in machine else h100(gpus)
 
 
 def convert(row):

@@ -27,8 +27,7 @@ Tensors GradientTensors::of(const std::vector<models::WeightMatrix>& matrices,
   Tensors tensors;
   const std::vector<models::WeightMatrix> own = context_.groups[group].matrices(matrices);
   for (auto matrix = own.rbegin(); matrix != own.rend(); ++matrix) {
-    tensors.insert(tensors.end(), static_cast<std::size_t>(matrix->count),
-                   matrix->rows * matrix->columns);
+    tensors.insert(tensors.end(), static_cast<std::size_t>(matrix->count), matrix->each());
     parameters -= matrix->elements();
   }
   if (parameters > 0) tensors.push_back(parameters);
