@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "cli/commands.h"
-#include "cli/unknown_name.h"
+#include "cli/commands/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/collective/share.h"
 #include "sim/json/parse.h"

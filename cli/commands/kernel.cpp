@@ -5,8 +5,8 @@
 
 #include "cli/commands.h"
 #include "cli/commands/kernel_spec.h"
+#include "cli/commands/unknown_name.h"
 #include "cli/find_gpu.h"
-#include "cli/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/cost/profile.h"
 #include "sim/json/parse.h"

@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "cli/commands.h"
-#include "cli/unknown_name.h"
+#include "cli/commands/unknown_name.h"
 #include "sim/base/text.h"
 #include "sim/scenario/scenario.h"
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/commands/unknown_name.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
-#include "cli/unknown_name.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"

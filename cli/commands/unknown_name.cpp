@@ -1,4 +1,4 @@
-#include "cli/unknown_name.h"
+#include "cli/commands/unknown_name.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
