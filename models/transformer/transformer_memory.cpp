@@ -416,7 +416,7 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   tensors.reductions();
   // Norms keep the fp32 copy in place of what it is a copy of.
   const Bytes wider = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) - s.element());
-  for (const P kind : {P::norm_1, P::norm_2})
+  for (const P kind : {P::norm_1, P::branch_norm_1, P::cross_norm, P::norm_2, P::branch_norm_2})
     if (s.norms_cast() && tensors.find(kind)) tensors.save(kind, {Module::norms, wider, kind});
   if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
   // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies, for

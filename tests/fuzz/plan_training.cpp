@@ -247,8 +247,7 @@ void draw_kernels(Sketch& s) {
     s.set("/training/projections", draw.word({"joint", "separate"}));
   if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
     s.set("/training/key_value_heads", draw.word({"grouped", "repeated"}));
-  if (s.kind == Kind::decoder && s.execution == "fused" && draw.chance(10) &&
-      json::find(s.plan.scenario, "/model/block_norms") == nullptr)
+  if (s.stack() && s.execution == "fused" && draw.chance(10))
     s.set("/training/norm_inputs", draw.word({"stored", "fp32"}));
   const json::Value* activation = json::find(s.plan.scenario, "/model/ffn");
   if (activation != nullptr && activation->text == "swiglu" && draw.chance(40))

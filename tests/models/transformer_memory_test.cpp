@@ -207,7 +207,7 @@ TEST_CASE("inputs of products that are kept in fp8 take half, and so do their ga
 
 // Source: InternLM/InternEvo, internlm/model/modeling_internlm.py.
 TEST_CASE("norms that read fp32 copies keep them, unless they run again") {
-  const Transformer network = gpt(1, 64, 8, 512);
+  Transformer network = gpt(1, 64, 8, 512);
   constexpr std::int64_t elements = 2 * 128 * 64;
   Execution how = execution(2, 128);
   const auto both = [&] {
@@ -225,6 +225,10 @@ TEST_CASE("norms that read fp32 copies keep them, unless they run again") {
   CHECK(more(&LayerWork::forward, MemoryOp::layer_norm) == 2 * 2 * elements);
   CHECK(more(&LayerWork::backward, MemoryOp::elementwise) == 2 * (4 + 2) * elements);
   CHECK(more(&LayerWork::backward, MemoryOp::layer_norm) == 2 * (2 + 2) * elements);
+  network.block_norms = BlockNorms::around;
+  const auto [four, wide_four] = both();
+  CHECK(wide_four.activations() - four.activations() == Bytes(4 * 2 * elements));
+  network.block_norms = BlockNorms::before;
   how.recompute.form = Recompute::modules;
   how.recompute.modules.add(RecomputeModule::layernorm);
   const auto [again, wide_again] = both();

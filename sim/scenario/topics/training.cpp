@@ -288,13 +288,10 @@ Optimizer assemble_optimizer(const OptimizerSection& section, const models::Netw
 
 void check_norm_inputs(const models::KernelChoice& kernels, const models::Network& network,
                        Findings& findings) {
-  const models::Transformer* stack = stack_of(network);
-  if (kernels.norms_read_fp32 && (stack == nullptr || network.is<models::EncoderDecoder>() ||
-                                  stack->block_norms != models::BlockNorms::before ||
-                                  kernels.fusion != models::Fusion::by_hand))
+  if (!kernels.norms_read_fp32) return;
+  if (stack_of(network) == nullptr || kernels.fusion != models::Fusion::by_hand)
     findings.error("/training/norm_inputs",
-                   "fp32 copies are described of norms before the blocks of one stack alone, in a "
-                   "\"fused\" execution",
+                   "fp32 copies are described of the norms of a transformer's \"fused\" execution",
                    "remove it");
 }
 
