@@ -43,8 +43,11 @@ std::vector<std::string_view> near_keys(std::string_view wrong,
     std::erase_if(selectors, [](std::string_view key) { return !is_selector(key); });
     if (!selectors.empty()) return selectors;
   }
+  constexpr int kSlips = 2;  // "norm_input" is norm_inputs, though "norm" is a part of it
+  const std::vector<std::string_view> near = find_all_nearest(wrong, here);
+  if (!near.empty() && edit_distance(wrong, near.front()) <= kSlips) return near;
   const std::optional<std::string_view> part = find_part(wrong, here);
-  return part && !is_known_elsewhere ? std::vector{*part} : find_all_nearest(wrong, here);
+  return part && !is_known_elsewhere ? std::vector{*part} : near;
 }
 
 std::string_view first_token(std::string_view pointer) {
