@@ -193,8 +193,9 @@ std::string validation_html(std::span<const PredictedSet> sets) {
       {.title = "validation",
        .style = kStyle,
        .heading = "Predicted against measured",
-       .note = fmt::format("{} rows of {} sets, trainyard {}. Errors are predicted / measured - 1.",
-                           rows, sets.size(), kVersion),
+       .note = fmt::format(
+           "{} row{} of {} set{}, trainyard {}. Errors are predicted / measured - 1.", rows,
+           rows == 1 ? "" : "s", sets.size(), sets.size() == 1 ? "" : "s", kVersion),
        .main = legend(sets) + scatter(sets, {&PredictedRecord::seconds, 1, "s", "Time of a step"}) +
                scatter(sets, {&PredictedRecord::memory, 0x1p30, "GiB", "Memory at the peak"}) +
                table(sets)});
