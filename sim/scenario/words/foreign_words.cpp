@@ -12,8 +12,9 @@ struct Word {
 
 // Sources: Megatron-LM, megatron/training/arguments.py; DeepSpeed, docs/_pages/config-json.md;
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
-// its networks; vLLM's engine arguments; what docs/software.md says of others.
-constexpr std::array<Word, 210> kKeys = {{
+// its networks; vLLM's engine arguments; InternEvo's configs/7B_sft.py; what docs/software.md says
+// of others.
+constexpr std::array<Word, 215> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -60,6 +61,7 @@ constexpr std::array<Word, 210> kKeys = {{
     {"ddp_bucket_size",
      "/parallelism/data_parallel/bucket_size in bytes: 4 for each element, 2 of bf16 gradients"},
     {"dp_size", "/parallelism/dp"},
+    {"dropout_selective_checkpoint", "{\"modules\": [\"layernorm\"]} at /training/recompute"},
     {"dtype", "/training/precision/compute"},
     {"embed_dim", "/model/hidden"},
     {"ep_size", "/parallelism/ep"},
@@ -119,6 +121,8 @@ constexpr std::array<Word, 210> kKeys = {{
     {"max_steps", "/training/samples, the steps times global_batch"},
     {"memory_format", "\"nhwc\" at /training/image_layout"},
     {"micro_batch_size", "/training/micro_batch"},
+    {"micro_bsz", "/training/micro_batch"},
+    {"micro_num", "/training/global_batch (micro_num x micro_batch x data-parallel ranks)"},
     {"microbatch_size", "/training/micro_batch"},
     {"mixed_precision", "/training/precision/compute"},
     {"mixed_precision_param", "/training/precision/compute"},
@@ -168,6 +172,7 @@ constexpr std::array<Word, 210> kKeys = {{
     {"overlap_comm", "/parallelism/data_parallel/overlap_backward"},
     {"overlap_grad_reduce", "/parallelism/data_parallel/overlap_backward"},
     {"overlap_moe_expert_parallel_comm", "/parallelism/pipeline/overlap_passes"},
+    {"overlap_sync_grad", "/parallelism/data_parallel/overlap_backward"},
     {"per_device_train_batch_size", "/training/micro_batch"},
     {"pipeline_model_parallel_size", "/parallelism/pp"},
     {"pipeline_parallel_degree", "/parallelism/pp"},
@@ -211,6 +216,7 @@ constexpr std::array<Word, 210> kKeys = {{
     {"up_proj", "\"separate\" at /training/gate_projection"},
     {"use_distributed_optimizer", "/parallelism/data_parallel/kind"},
     {"use_flash_attn", "/training/fused_attention"},
+    {"use_fp32_norm", "\"fp32\" at /training/norm_inputs"},
     {"use_reentrant", "true at /training/recompute_stops_early, where it is false"},
     {"use_xla", "\"kernel\" at /training/norm, activation and dropout, \"product\" at bias"},
     {"v_proj", "\"separate\" at /training/projections"},
