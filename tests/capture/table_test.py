@@ -70,6 +70,10 @@ EXACT = {
     "unet": (31030658, 192384335872),
     "unet-resnet34": (24436369, 7813988352),  # parameters: segmentation_models_pytorch's Unet("resnet34")
     "alexnet-2012": (60965224, 724406816),  # Caffe's bvlc_alexnet, whose groups are the two towers
+    "ssd300-resnet50": (22894902, 20150906112),  # by hand, as are those below: the sums of their layers
+    "ncf-ml-20m": (31832577, 106624),
+    "transformer-xl-base-dense": (191948759, 41821569024),
+    "transformer-xl-large-dense": (519963095, 159574130688),
     "amoebanet-d-18-256": (122470120, 15170093056),  # the sums of its layers; nowhere published at this size
 }
 

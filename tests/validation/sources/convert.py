@@ -20,7 +20,8 @@ sys.path.insert(1, HERE)
 from common import LeftOut, NotMine
 
 # What holds no converter.
-TOOLS = ("common", "convert", "networks", "ship", "data_parallel.replicas")
+TOOLS = ("common", "convert", "networks", "ship", "data_parallel.recommenders", "data_parallel.replicas",
+         "data_parallel.sequences")
 PACKAGES = ("data_parallel", "papers")
 # What a row that is not of the format makes of a converter.
 WRONG = (ArithmeticError, AttributeError, LookupError, MemoryError, StopIteration, TypeError, ValueError)

@@ -22,20 +22,24 @@ whose scripts/run_pretraining.sh has allreduce_post_accumulation and its _fp16 e
 bits, after the last micro-batch (take_optimizer_step of run_pretraining.py, 042e8724). Images are stored channel by
 channel, the frameworks' default, but with MXNet and PaddlePaddle in mixed precision, whose batch norms take in
 additions and ReLUs (MxNet/Classification/RN50v1.5/runner at 1bd98ac3: --fuse-bn-relu 1 --fuse-bn-add-relu 1 where
-dtype is float16; PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops).
+dtype is float16; PaddlePaddle's create_strategy: fuse_bn_act_ops, fuse_bn_add_act_ops). Other networks are those of
+sequences.py and recommenders.py.
 """
 
 import re
 
 from common import LeftOut
 
-from data_parallel.replicas import (ADAM, ADAMW, APEX_ADAM, APEX_LAMB, BERT_ADAM, LAMB, SGD, after_accumulation,
-                                    bert, dgx1v, rate, scenario, switched, with_apex)
+from data_parallel.recommenders import ROWS as RECOMMENDERS
+from data_parallel.replicas import (ADAM, ADAMW, APEX_ADAM, APEX_LAMB, BERT_ADAM, LAMB, PADDED_WORDS, SGD,
+                                    after_accumulation, bert, dgx1v, rate, scenario, switched, with_apex)
+from data_parallel.sequences import ROWS as SEQUENCES
 
 FILE = "deep_learning_examples.json"
 SOURCE = "NVIDIA/DeepLearningExamples, READMEs (Apache-2.0 and BSD-3)"
 FRAMEWORKS = {"MxNet": "mxnet", "TensorFlow": "tensorflow-1", "TensorFlow2": "tensorflow-1", "PaddlePaddle": "paddle",
               "PyTorch": "pytorch-ddp"}
+OTHERS = {**RECOMMENDERS, **SEQUENCES}
 # Revisions whose scripts/run_pretraining.sh is taken to say allreduce_post_accumulation, as beside 042e8724 it does.
 REDUCED_AT_THE_END = ("3d3ff3e1", "88864b92")
 
@@ -117,7 +121,8 @@ def language_training(row, kind, machine, software, title):
             optimizer = APEX_ADAM if optimizer == ADAM else APEX_LAMB
         else:
             said["gradient_accumulation"] = "converted"
-    described = scenario(bert(size, predictions), machine, software, batch, kind, optimizer, accumulated,
+    words = {} if software.startswith("tensorflow") else PADDED_WORDS
+    described = scenario(bert(size, predictions, **words), machine, software, batch, kind, optimizer, accumulated,
                          sequence_length=length, **said)
     if software == "pytorch-ddp-2020":
         ends = predictions and row["source"]["rev"] in REDUCED_AT_THE_END
@@ -150,8 +155,40 @@ def as_run(described, name, kind):
     return described
 
 
+def of_other(row, made, title):
+    """Records of networks that have a converter of their own: of each printed precision one."""
+    machine, gpu = machine_of(row, title)
+    records = []
+    for column, value in row["raw"].items():
+        kind = precision_of(column, gpu)
+        if kind and value != "N/A":
+            described, units = made(row, kind, machine, title)
+            records.append(rate(f"{row['id']} {kind}", described, printed_rate(value) / units))
+    if not records:
+        raise LeftOut("no throughput of plain training")
+    return records
+
+
+def precision_of(column, gpu):
+    """What a column of throughputs says, else nothing."""
+    said = column.lower()
+    if "throughput" not in said or "speedup" in said:
+        return None
+    if "bf16" in said:
+        return "bf16"
+    return "amp" if "mixed" in said else "tf32" if gpu == "A100" else "fp32"
+
+
+def printed_rate(text):
+    """Units a second of a cell: 59,961 or 22.59M."""
+    digits = text.replace(",", "").strip()
+    return float(digits[:-1]) * 1e6 if digits.endswith("M") else float(digits)
+
+
 def convert(row):
     name, title = row["model"]["name"], " ".join(row["source"]["headings"])
+    if name in OTHERS:
+        return of_other(row, OTHERS[name], title)
     known = name.lower() + str(row["batch"].get("Model", "")).lower()
     images = ("rn50" in known or "resnet50" in known) and "resnext" not in known
     if not images and "languagemodeling/bert" not in known or "biobert" in known:

@@ -5,13 +5,15 @@ the scripts have it, under Apex (replicas.py); Paddle's is base, phase 1: 128 to
 servers have one NIC of 100 Gb/s. GPUs of 8 are on NVSwitch where their boards have it, else on PCIe; in Lambda's runs
 messages go through the host's memory all the same, as their script says NCCL_P2P_DISABLE=1 (lambdal/
 deeplearning-benchmark@0a684b62 pytorch/scripts/benchmark_pytorch.sh; other revisions do not, and which row is of which
-is not stated: V100 and A100 are nearer by it, H100 hardly differs).
+is not stated: V100 and A100 are nearer by it, H100 hardly differs). SSD is SSD300 with ResNet-50 under torch.cuda.amp
+and Apex's replicas (LambdaLabsML/DeepLearningExamples@45d3d4c2 PyTorch/Detection/SSD/main.py).
 """
 
 from common import LeftOut, metric
 
-from data_parallel.replicas import (ADAM, APEX_ADAM, BERT_ADAM, SGD, bert, boxes, dgx1v, network, one_gpu, rate,
-                                    scenario, switched, with_apex, without_peers)
+from data_parallel.replicas import (ADAM, APEX_ADAM, BERT_ADAM, PADDED_WORDS, SGD, bert, boxes, dgx1v, network,
+                                    one_gpu, rate, scenario, switched, with_apex, without_peers)
+from data_parallel.sequences import TRANSFORMER_XL, transformer_xl
 
 FILE = "lambda_paddle_dp.json"
 SOURCE = "lambdal/deeplearning-benchmark and PaddlePaddle/Perf"
@@ -20,6 +22,7 @@ RTX_8000 = {"name": "quadro-rtx-8000", "memory": "48GiB", "memory_bandwidth": "6
 ADA_6000 = {"name": "rtx-6000-ada", "memory": "48GiB", "memory_bandwidth": "960GB/s", "compute_capability": "8.9",
             "peak": {"fp32": "91.1TFLOP/s", "tf32": "182.1TFLOP/s", "fp16": "364.2TFLOP/s", "bf16": "364.2TFLOP/s"},
             "l2": "96MiB", "multiprocessors": 142}
+SSD = {"preset": "ssd300-resnet50"}
 SWITCHED = {"A100 80GB SXM4": "dgx-a100-80gb", "H100 80GB SXM5": "dgx-h100", "B200 192GB SXM5": "dgx-b200",
             "B200 180GB SXM6": "dgx-b200"}
 BOXED = {"RTX 4090": "rtx-4090", "A10": "a10", "A100 40GB PCIe": "a100-pcie-40gb", "A100 80GB PCIe": "a100-pcie-80gb",
@@ -33,7 +36,8 @@ FRAMEWORKS = {"PaddlePaddle": "paddle", "MXNet": "mxnet", "MxNet": "mxnet", "Ten
 def of_lambda(row, gpus, batch, amp):
     gpu, name = row["hardware"]["gpu"], row["model"]["name"]
     squad = name.startswith("bert")
-    model = bert("base" if "base" in name else "large", None) if squad else network(name)
+    if name == "gnmt":
+        raise LeftOut("words of a sentence not stated, LSTMs in sequence")
     kind = "amp" if amp else "fp32" if gpu in ("V100 16GB", "Quadro RTX 8000") else "tf32"
     if gpu == "V100 16GB":
         machine = dgx1v(16, gpus)
@@ -47,8 +51,13 @@ def of_lambda(row, gpus, batch, amp):
         raise LeftOut(f"no preset for {gpus} {gpu}")
     if gpus > 1:
         machine = without_peers(machine)
+    if name in TRANSFORMER_XL:
+        return transformer_xl(name, machine, batch, kind)
+    if name == "ssd":
+        return with_apex(scenario(SSD, machine, "pytorch-ddp", batch, kind, SGD))
     if not squad:
-        return scenario(model, machine, "pytorch-ddp", batch, kind, SGD)
+        return scenario(network(name), machine, "pytorch-ddp", batch, kind, SGD)
+    model = bert("base" if "base" in name else "large", None)
     return with_apex(scenario(model, machine, "pytorch-ddp", batch, "apex" if amp else kind,
                               APEX_ADAM if amp else BERT_ADAM, sequence_length=384))
 
@@ -62,13 +71,16 @@ def of_paddle(row, gpus, batch, amp):
     software = next((ours for theirs, ours in FRAMEWORKS.items() if theirs == said), "pytorch-ddp")
     kind = "amp" if amp else "fp32" if volta else "tf32"
     if "BERT" in name:
-        return scenario(bert("base", 20), machine, software, batch, kind, ADAM, sequence_length=128,
+        words = PADDED_WORDS if said == "NGC PyTorch" else {}
+        return scenario(bert("base", 20, **words), machine, software, batch, kind, ADAM, sequence_length=128,
                         predictions_per_sequence=20)
     return scenario(network(name.split()[0]), machine, software, batch, kind, SGD)
 
 
 def convert(row):
     gpus, batch = row["hardware"]["num_gpus"], int(row["batch"]["per_gpu_batch"])
-    amp = row["precision"].lower().startswith("amp")
-    described = (of_lambda if row["id"].startswith("lam") else of_paddle)(row, gpus, batch, amp)
-    return rate(row["id"], described, metric(row, *(one["name"] for one in row["metrics"])))
+    amp, name = row["precision"].lower().startswith("amp"), row["model"]["name"]
+    printed = metric(row, *(one["name"] for one in row["metrics"]))
+    if name in TRANSFORMER_XL:  # of tokens on GPUs that do not speak
+        return rate(row["id"], of_lambda(row, 1, batch, amp), printed / (gpus * TRANSFORMER_XL[name][1]))
+    return rate(row["id"], (of_lambda if row["id"].startswith("lam") else of_paddle)(row, gpus, batch, amp), printed)

@@ -88,9 +88,15 @@ def network(name):
     return {"preset": NETWORKS[plain]}
 
 
-def bert(size, predictions):
+# NVIDIA's scripts for PyTorch and PaddlePaddle have rows of 8 words (DeepLearningExamples@a5388a45
+# PaddlePaddle/LanguageModeling/BERT/program.py, build; PyTorch/LanguageModeling/BERT/run_pretraining.py,
+# prepare_model_and_optimizer).
+PADDED_WORDS = {"vocab": 30528}
+
+
+def bert(size, predictions, **changes):
     """Without predictions: SQuAD, whose two classes per token the pooler and its two classes stand for."""
-    return {"preset": f"bert-{size}", **({} if predictions else {"encoder": {"masked_lm": False}})}
+    return {"preset": f"bert-{size}", **({} if predictions else {"encoder": {"masked_lm": False}}), **changes}
 
 
 def precision(kind):
