@@ -81,7 +81,7 @@ enum class StreamKind : std::uint8_t {
   shard_eighth,
   // What a rank and the workers that prepare its batches tell each other.
   input,
-  // When the threads of all replicas agree on what they exchange next.
+  // When the threads of all replicas agree on what they exchange next, and ranks on fp8 scales.
   agreement,
 };
 inline constexpr int kStreams = 30;

@@ -85,6 +85,19 @@ RankGroups norm_groups(const RankMap& ranks, bool over_all) {
   return groups;
 }
 
+// The ranks of each stage, of all replicas or of each.
+RankGroups stage_groups(const RankMap& ranks, bool over_replicas) {
+  const int replicas = over_replicas ? 1 : ranks.size(Axis::data);
+  RankGroups groups(static_cast<std::size_t>(ranks.size(Axis::pipeline) * replicas));
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    const int replica = over_replicas ? 0 : ranks.coordinate(rank, Axis::data);
+    const int stage = ranks.coordinate(rank, Axis::pipeline);
+    groups[static_cast<std::size_t>(stage * replicas + replica)].push_back(rank);
+  }
+  return groups;
+}
+
 // All groups of a connection are of one size; a rank alone has nothing to say.
 Groups spoken(const RankGroups& groups) {
   return groups.empty() || groups.front().size() == 1 ? Groups() : Groups(groups);
@@ -221,6 +234,16 @@ ConnectionId StageConnections::gradient_norm(bool over_all) {
                       .stream = StreamKind::data,
                       .group = OpGroup::data,
                       .groups = spoken(norm_groups(ranks_.dense, over_all))};
+  });
+}
+
+ConnectionId StageConnections::largest_numbers(recipe::AmaxReduction how) {
+  return cast_.connect("fp8 scales", [&] {
+    const RankGroups groups = stage_groups(ranks_.dense, how == recipe::AmaxReduction::stage);
+    return Connection{.place = kReplicas + 3,
+                      .stream = StreamKind::agreement,
+                      .group = OpGroup::data,
+                      .groups = spoken(groups)};
   });
 }
 

@@ -37,6 +37,9 @@ class StageConnections {
   // the ranks of one replica, or, `over_all`, all ranks.
   ConnectionId gradient_norm(bool over_all);
 
+  // On which ranks agree on fp8 scales. Requires: how is not none.
+  ConnectionId largest_numbers(recipe::AmaxReduction how);
+
   // Those of the pipeline's messages, and of what a player moves by itself.
   ConnectionId lane(Lane lane);
   // The same between any stages, to_peer() in the order of the pairs (from, to), which are those of

@@ -94,16 +94,22 @@ std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
           frozen.expert_parameters * size_of(kept)};
 }
 
-Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {
-  if (!recipe.precision.cached_fp8_weights) return Bytes(0);
-  std::int64_t weights = 0;
+std::vector<const models::Gemm*> fp8_products(const std::vector<WorkItem>& forward) {
+  std::vector<const models::Gemm*> products;
   for (const WorkItem& item : forward) {
     const auto* named = std::get_if<models::NamedKernel>(&item);
     const models::Gemm* gemm =
         named == nullptr ? nullptr : std::get_if<models::Gemm>(&named->kernel);
-    if (gemm != nullptr && gemm->dtype == Dtype::fp8 && named->piece == 0)
-      weights += gemm->n * gemm->k * gemm->batch;
+    if (gemm != nullptr && gemm->dtype == Dtype::fp8 && named->piece == 0) products.push_back(gemm);
   }
+  return products;
+}
+
+Bytes fp8_copies(const std::vector<WorkItem>& forward, const TrainingRecipe& recipe) {
+  if (!recipe.precision.cached_fp8_weights) return Bytes(0);
+  std::int64_t weights = 0;
+  for (const models::Gemm* product : fp8_products(forward))
+    weights += product->n * product->k * product->batch;
   return copies_of_a_weight(recipe) * weights * size_of(Dtype::fp8);
 }
 

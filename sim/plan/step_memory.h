@@ -30,6 +30,9 @@ models::Dtype trained_type(const recipe::TrainingRecipe& recipe);
 std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
                                   const recipe::TrainingRecipe& recipe);
 
+// The products in fp8 among these kernels; of one in pieces the first.
+std::vector<const models::Gemm*> fp8_products(const std::vector<models::WorkItem>& forward);
+
 // Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
 // keeps one by rows for the forward pass and one by columns for the gradients of inputs, where
 // fp8 units want it transposed or its scales are others. 0 unless the recipe caches them.

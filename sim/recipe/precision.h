@@ -14,6 +14,12 @@ namespace trainyard::recipe {
 // fp32 ones. Source: NVIDIA/apex, distributed_fused_adam.py, store_param_remainders.
 enum class MasterWeights : std::uint8_t { none, fp32, bf16, remainder };
 
+// Among which ranks the largest numbers that delayed scales come from are reduced after each pass:
+// none, those of a replica's stage (tensor and context parallelism), or all of a stage's. Source:
+// Transformer Engine, pytorch/fp8.py, FP8GlobalStateManager.reduce_and_update_fp8_tensors;
+// Megatron-Core, parallel_state.get_amax_reduction_group.
+enum class AmaxReduction : std::uint8_t { none, replica, stage };
+
 struct Precision {
   // Of matrix multiplications; a scenario: the best that the GPU has.
   Option<models::Dtype> compute = depends(models::Dtype::bf16);
@@ -33,6 +39,7 @@ struct Precision {
   // fp8 compute: how operands get their scales; a scenario: delayed where kernels are fused by
   // hand, else current.
   std::optional<models::Fp8Recipe> fp8_recipe{};
+  AmaxReduction fp8_amax_reduction = AmaxReduction::none;
   // fp8 compute: operands that are scaled whole are transposed too; a scenario: before compute
   // capability 10, whose products read columns as well.
   Option<bool> fp8_transposes = depends(true);

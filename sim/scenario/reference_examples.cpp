@@ -185,6 +185,7 @@ constexpr Example kExamples[] = {
     {"/training/precision/kept_fp8_inputs", "false"},
     {"/training/precision/kept_fp8_gates", "true"},
     {"/training/precision/fp8_recipe", R"("blockwise")"},
+    {"/training/precision/fp8_amax_reduction", R"("stage")"},
     {"/training/precision/fp8_transposes", "false"},
     {"/training/collective_call/time", R"("93us")"},
     {"/training/collective_call/per_rank", R"("290us")"},

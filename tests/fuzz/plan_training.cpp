@@ -43,9 +43,12 @@ void draw_precision(Sketch& s) {
     s.set("/training/precision/cached_fp8_weights", true);
   if (compute == "fp8" && draw.chance(30))
     s.set("/training/precision/kept_fp8_inputs", draw.chance(50));
-  if (compute == "fp8" && draw.chance(40))
-    s.set("/training/precision/fp8_recipe",
-          draw.word({"delayed", "current", "rowwise", "blockwise"}));
+  if (compute == "fp8" && draw.chance(40)) {
+    const std::string scales = draw.word({"delayed", "current", "rowwise", "blockwise"});
+    s.set("/training/precision/fp8_recipe", scales);
+    if (scales == "delayed" && draw.chance(70))
+      s.set("/training/precision/fp8_amax_reduction", draw.word({"stage", "replica"}));
+  }
   if (compute == "fp8" && draw.chance(20))
     s.set("/training/precision/fp8_transposes", draw.chance(50));
   const std::string optimizer = draw.word({"adam", "adam", "adamw", "lamb", "lion", "sgd", "none"});

@@ -367,3 +367,28 @@ TEST_CASE("clipping makes every stage wait for the gradients of all of them") {
   for (const Duration begin : begins)
     CHECK(begin == begins.front());
 }
+
+// Nothing else is under way at the end of a pass, so that each all-reduce is seen whole.
+TEST_CASE("a step is longer by every all-reduce of fp8 scales") {
+  constexpr int kMicrobatches = 3;
+  Job own = job("allreduce", 1, 4, 1, kMicrobatches);
+  own.plan.data_parallel.overlap_backward = false;
+  own.cluster.server.gpu.fp8 = FlopsPerSecond(2e14);
+  own.recipe.precision.compute = Dtype::fp8;
+  own.recipe.precision.fp8_recipe = Fp8Recipe::delayed;
+  const Duration free = simulate_step(own)->trace().end;
+  own.recipe.precision.fp8_amax_reduction = AmaxReduction::stage;
+  const auto agreed = simulate_step(own);
+  Duration said{};
+  int times = 0;
+  for (const Span& span : agreed->trace().spans) {
+    const Program& program = *agreed->lowered.machine.actors[span.actor].program;
+    const Op& op = program.op(span.call, span.op);
+    if (span.actor != ActorId(0) || !program.labels[op.label].ends_with("fp8 scales")) continue;
+    if (op.kind != OpKind::collective) continue;
+    said += span.end - span.active;
+    ++times;
+  }
+  CHECK(times == 2 * kMicrobatches);
+  CHECK(agreed->trace().end - free == said);
+}

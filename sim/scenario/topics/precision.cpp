@@ -34,6 +34,10 @@ constexpr std::array<Choice<models::Fp8Recipe>, 5> kFp8Recipes = {
      {"rowwise", models::Fp8Recipe::rowwise},
      {"blockwise", models::Fp8Recipe::blockwise},
      {"mxfp8", models::Fp8Recipe::mxfp8}}};
+constexpr std::array<Choice<AmaxReduction>, 3> kAmaxReductions = {
+    {{"none", AmaxReduction::none},
+     {"replica", AmaxReduction::replica},
+     {"stage", AmaxReduction::stage}}};
 constexpr std::array<Choice<Dtype>, 4> kStateDtypes = {
     {{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}}};
 
@@ -71,6 +75,11 @@ void visit_fields(json::Fields& f, Precision& s) {
       "steps ago (delayed) or now, which takes a pass over it (current), one for each row "
       "(rowwise), for 128 numbers of an input and 128 x 128 of a weight (blockwise), for 32 "
       "(mxfp8). Default: delayed with fused execution, else current.");
+  f.choice(
+      "fp8_amax_reduction", s.fp8_amax_reduction, kAmaxReductions, json::optional,
+      "Delayed scales: the ranks that agree on the largest numbers of operands after each pass "
+      "through a chunk, by an all-reduce that the next kernel waits for: those of a stage in one "
+      "replica (replica), or in all (stage; Transformer Engine's reduce_amax).");
   f.field(
       "fp8_transposes", s.fp8_transposes, json::anything,
       "fp8 compute: operands that are scaled as a whole are written by columns too, as products "
@@ -226,6 +235,22 @@ void check_recipe(const TrainingRecipe& recipe, const topologies::GpuSpec& gpu,
                    "\"delayed\", \"current\", \"rowwise\" or \"blockwise\"");
 }
 
+void check_amax_reduction(const TrainingRecipe& recipe, Findings& findings) {
+  const recipe::Precision& precision = recipe.precision;
+  if (precision.fp8_amax_reduction == recipe::AmaxReduction::none) return;
+  const std::string pointer = fmt::format("{}/fp8_amax_reduction", kPrecision);
+  if (precision.compute != Dtype::fp8)
+    findings.error(pointer,
+                   fmt::format("compute is {}: nothing is scaled", name(precision.compute)),
+                   "set compute to \"fp8\" or remove it");
+  else if (precision.scales() != models::Fp8Recipe::delayed)
+    findings.error(pointer,
+                   fmt::format("scales are {}: each is found from what it scales, and none of "
+                               "earlier steps is kept",
+                               name(precision.scales())),
+                   "set fp8_recipe to \"delayed\" or remove it");
+}
+
 void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
   if (!recipe.precision.cached_fp8_weights) return;
   const std::string pointer = fmt::format("{}/cached_fp8_weights", kPrecision);
@@ -293,6 +318,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
   check_kept_gates(scenario, findings);
+  check_amax_reduction(recipe, findings);
   check_recipe(recipe, oldest_gpu(scenario.cluster), findings);
   const bool keeps_none =
       recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;

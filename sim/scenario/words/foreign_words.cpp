@@ -14,7 +14,7 @@ struct Word {
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; InternEvo's configs/7B_sft.py; what docs/software.md says
 // of others.
-constexpr std::array<Word, 215> kKeys = {{
+constexpr std::array<Word, 218> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -78,6 +78,7 @@ constexpr std::array<Word, 215> kKeys = {{
     {"fp8", "/training/precision/compute"},
     {"fp8_param_gather", "\"fp8\" at /training/precision/parameters"},
     {"fp8_recipe", "/training/precision/fp8_recipe"},
+    {"fp8_reduce_amax", "\"stage\" at /training/precision/fp8_amax_reduction"},
     {"fsdp", "/parallelism/data_parallel/kind"},
     {"fsdp_reshard_after_forward", "/parallelism/data_parallel/reshard_after_forward"},
     {"fuse_bn_act_ops", "\"fused\" at /training/batch_norm"},
@@ -187,6 +188,7 @@ constexpr std::array<Word, 215> kKeys = {{
     {"recompute_granularity", "/training/recompute"},
     {"recompute_method", "/training/recompute"},
     {"recompute_num_layers", "/training/recompute"},
+    {"reduce_amax", "/training/precision/fp8_amax_reduction"},
     {"reduce_bucket_size", "/parallelism/data_parallel/bucket_size"},
     {"repeat_kv", "\"repeated\" at /training/key_value_heads"},
     {"scaled_dot_product_attention", "true at /training/fused_attention"},
@@ -208,6 +210,7 @@ constexpr std::array<Word, 215> kKeys = {{
     {"tie_word_embeddings", "/model/tied_embeddings"},
     {"torch_dtype", "/training/precision/compute"},
     {"tp_comm_overlap", "\"chunked\" at /parallelism/tensor_parallel/overlap"},
+    {"tp_only_amax_red", "\"replica\" at /training/precision/fp8_amax_reduction"},
     {"tp_size", "/parallelism/tp"},
     {"train_batch_size", "/training/global_batch"},
     {"train_iters", "/training/samples, the steps times global_batch"},

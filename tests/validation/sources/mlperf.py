@@ -8,9 +8,9 @@ Where a job's FP8 is set, the frozen weights of layers are kept in fp8, and once
 NVIDIA/benchmarks/llama2_70b_lora/implementations/nemo/conf/megatron_gpt_peft_tuning_config.yaml; taken for 4.1 too).
 Where a log has the times of its blocks between evaluations alone, a step is a block's time over its steps (median).
 GPT-3's weights are kept in fp8 where a job's environment has FP8_PARAMS; without TP_COMM_OVERLAP nothing is chunked.
-Attention in fp8 (FP8_DPA) is priced as that of 16 bits. FP8_ACTIVATION is Megatron-Core's
-activation_func_fp8_input_store. Placeholders of gradients are dropped: Transformer Engine keeps them since release 2.3,
-after the last of these rounds.
+Largest numbers are reduced unless FP8_REDUCE_AMAX is False. Attention in fp8 (FP8_DPA) is priced as that of 16 bits.
+FP8_ACTIVATION is Megatron-Core's activation_func_fp8_input_store. Placeholders of gradients are dropped: Transformer
+Engine keeps them since release 2.3, after the last of these rounds.
 """
 
 from statistics import median
@@ -65,6 +65,8 @@ def convert(row):
     scenario["training"]["gradient_placeholders"] = "dropped"
     if row.get("env", {}).get("FP8_PARAMS") == "True":
         scenario["training"]["precision"]["parameters"] = "fp8"
+    if row.get("env", {}).get("FP8_REDUCE_AMAX") == "False":
+        scenario["training"]["precision"]["fp8_amax_reduction"] = "none"
     if row.get("env", {}).get("FP8_ACTIVATION") == "True":
         scenario["training"]["precision"]["kept_fp8_gates"] = True
     if "lora" in row["benchmark"]:
