@@ -44,7 +44,8 @@ template <class Law>
 struct Chosen {
   const Law* law = nullptr;
   std::size_t index = 0;
-  bool same_unit = false;  // fitted on the unit that runs the kernel
+  bool same_unit = false;     // fitted on the unit that runs the kernel
+  bool tensor_cores = false;  // run the kernel, and the law is of them
   Reach reach;
 };
 
@@ -66,10 +67,11 @@ Chosen<Law> choose(const std::vector<Law>& laws, Dtype dtype, const MachinePeaks
   };
   Chosen<Law> best;
   for (std::size_t i = 0; i < laws.size(); ++i) {
-    if (!best.law || rank(laws[i]) < rank(*best.law)) best = {&laws[i], i, false, {}};
+    if (!best.law || rank(laws[i]) < rank(*best.law)) best = {&laws[i], i, false, false, {}};
   }
   if (!best.law) return best;
   best.same_unit = rank(*best.law) < 1;
+  best.tensor_cores = unit != Dtype::fp32 && best.law->dtype != Dtype::fp32;
   best.reach = reach_of(best.law->from);
   if (!best.same_unit || unit != dtype) {
     best.reach.beyond(
@@ -164,9 +166,9 @@ Estimate FittedCompute::time_of(const models::Gemm& gemm) const {
   const double experts = by_rows ? time_of_groups(*profile_.grouped_gemm, gemm) : 1;
   const double efficiency =
       law->compute_efficiency * (batched ? profile_.batched_gemm_efficiency : 1);
-  // Of the unit's own library: CUDA cores do not mind where rows begin.
-  const bool unaligned = law->unaligned && chosen.same_unit;
-  const double rows = unaligned ? share_of_rows(*law->unaligned, gemm) : 1;
+  // CUDA cores do not mind where rows begin.
+  const bool minds_rows = law->unaligned && chosen.tensor_cores;
+  const double rows = minds_rows ? share_of_rows(*law->unaligned, gemm) : 1;
   // Tiles are of the unit, as residuals are; batches have a share of their own.
   const bool tiled = law->tiles && chosen.same_unit && !batched;
   const double reached = tiled ? 1 / tiled_share(*law->tiles, gemm, efficiency) : efficiency;

@@ -44,10 +44,14 @@ TEST_CASE("products whose rows begin at few bytes reach a share of both rates") 
   CHECK(slower(2050, 0.5));
   CHECK(slower(2052, 0.8));
   CHECK(slower(2056, 1));
-  // A type of other units borrows the law, not its library.
+  // CUDA cores do not mind; other types of tensor cores do, by the bytes of theirs.
   odd.n = 2049;
   odd.dtype = Dtype::fp32;
   CHECK(seconds(some, odd) == seconds(profile(), odd));
+  odd.dtype = Dtype::tf32;
+  CHECK(slower(2049, 0.5));
+  CHECK(slower(2050, 0.8));
+  CHECK(slower(2052, 1));
 }
 
 TEST_CASE("a batch multiplies both demands and lowers the compute efficiency") {

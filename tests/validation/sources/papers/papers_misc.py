@@ -1,8 +1,10 @@
 """More papers: GPT with FlashAttention on 8 A100, DeepSeek-V3 on 2,048 H800, TeraPipe's GPipe on V100, Qwen3 on GB200.
 
-FlashAttention: micro-batches are not stated: 4 from hidden size 2,048 on, 8 below. DeepSeek-V3: DualPipe, experts in
-two steps in fp8, norms and up-projections recomputed, moments in bf16. TeraPipe: its GPipe rows, on servers with one
-25 Gb/s NIC; slices of a sequence cannot be said. Qwen3: CUDA graphs, as its guide has them.
+FlashAttention: micro-batches are not stated: 4 from hidden size 2,048 on, 8 below; words are 50,257 and 7 more,
+without dropout (Dao-AILab/flash-attention training/configs/experiment/pile/gpt3s-flash.yaml: pad_vocab_size_multiple
+8, resid_pdrop 0). DeepSeek-V3: DualPipe, experts in two steps in fp8, norms and up-projections recomputed, moments in
+bf16. TeraPipe: its GPipe rows, on servers with one 25 Gb/s NIC; slices of a sequence cannot be said. Qwen3: CUDA
+graphs, as its guide has them.
 """
 
 from common import LeftOut, NotMine, a100, blackwell, gpt, metric, precision, preset_cluster, record, servers
@@ -19,7 +21,8 @@ def of_flash_attention(row):
     training = {"global_batch": sequences, "micro_batch": 4 if row["model"]["hidden"] >= 2048 else 8,
                 "sequence_length": 2048, "precision": precision("bf16", "bf16"), "optimizer": {"type": "adamw"},
                 "recompute": "none", "fused_attention": "fa1", "execution": "fused"}
-    scenario = {"software": "pytorch-ddp", "model": gpt(row["model"]), "cluster": a100(8), "training": training,
+    model = gpt(row["model"], vocab=50264, dropout=False)
+    scenario = {"software": "pytorch-ddp", "model": model, "cluster": a100(8), "training": training,
                 "parallelism": {"dp": 8}}
     return record(row["id"], scenario, sequences * 2048 / metric(row, "tokens_per_s"))
 
