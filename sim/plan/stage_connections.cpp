@@ -71,31 +71,35 @@ RankGroups parts(const RankGroups& groups, std::size_t size, bool neighbours) {
   return result;
 }
 
+// All ranks in so many groups, by a number of each.
+template <class Number>
+RankGroups groups_by(const RankMap& ranks, int count, const Number& number) {
+  RankGroups groups(static_cast<std::size_t>(count));
+  for (int r = 0; r < ranks.world_size(); ++r) {
+    const auto rank = static_cast<Rank>(r);
+    groups[static_cast<std::size_t>(number(rank))].push_back(rank);
+  }
+  return groups;
+}
+
 // All ranks, or those of one replica.
 RankGroups norm_groups(const RankMap& ranks, bool over_all) {
   const int context = ranks.size(Axis::context);
   const int count = over_all ? 1 : ranks.size(Axis::data) * context;
-  RankGroups groups(static_cast<std::size_t>(count));
-  for (int r = 0; r < ranks.world_size(); ++r) {
-    const auto rank = static_cast<Rank>(r);
+  return groups_by(ranks, count, [&](Rank rank) {
     const int replica =
         ranks.coordinate(rank, Axis::data) * context + ranks.coordinate(rank, Axis::context);
-    groups[static_cast<std::size_t>(replica % count)].push_back(rank);
-  }
-  return groups;
+    return replica % count;
+  });
 }
 
 // The ranks of each stage, of all replicas or of each.
 RankGroups stage_groups(const RankMap& ranks, bool over_replicas) {
   const int replicas = over_replicas ? 1 : ranks.size(Axis::data);
-  RankGroups groups(static_cast<std::size_t>(ranks.size(Axis::pipeline) * replicas));
-  for (int r = 0; r < ranks.world_size(); ++r) {
-    const auto rank = static_cast<Rank>(r);
+  return groups_by(ranks, ranks.size(Axis::pipeline) * replicas, [&](Rank rank) {
     const int replica = over_replicas ? 0 : ranks.coordinate(rank, Axis::data);
-    const int stage = ranks.coordinate(rank, Axis::pipeline);
-    groups[static_cast<std::size_t>(stage * replicas + replica)].push_back(rank);
-  }
-  return groups;
+    return ranks.coordinate(rank, Axis::pipeline) * replicas + replica;
+  });
 }
 
 // All groups of a connection are of one size; a rank alone has nothing to say.
@@ -237,7 +241,7 @@ ConnectionId StageConnections::gradient_norm(bool over_all) {
   });
 }
 
-ConnectionId StageConnections::largest_numbers(recipe::AmaxReduction how) {
+ConnectionId StageConnections::scales(recipe::AmaxReduction how) {
   return cast_.connect("fp8 scales", [&] {
     const RankGroups groups = stage_groups(ranks_.dense, how == recipe::AmaxReduction::stage);
     return Connection{.place = kReplicas + 3,

@@ -38,7 +38,7 @@ class StageConnections {
   ConnectionId gradient_norm(bool over_all);
 
   // On which ranks agree on fp8 scales. Requires: how is not none.
-  ConnectionId largest_numbers(recipe::AmaxReduction how);
+  ConnectionId scales(recipe::AmaxReduction how);
 
   // Those of the pipeline's messages, and of what a player moves by itself.
   ConnectionId lane(Lane lane);

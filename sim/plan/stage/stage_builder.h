@@ -17,6 +17,7 @@
 #include "sim/plan/split/dealt_layers.h"
 #include "sim/plan/split/running_work.h"
 #include "sim/plan/stage/block_key.h"
+#include "sim/plan/stage/scale_agreement.h"
 #include "sim/plan/stage/stage_patterns.h"
 #include "sim/plan/step_plan.h"
 #include "sim/plan/tied_matrix.h"
@@ -47,6 +48,7 @@ class StageBuilder {
               step.rounds.whole || updates_ == schedule::Updates::after_all),
         offload_(builder_, step, work_, recipe.offload),
         branches_(builder_, dealt.crossings, side.stage, plan.pipeline.overlap_p2p),
+        scales_(builder_, step, running_, recipe, plan, side.stage),
         input_(input) {}
 
   // `patterns`: stages with the same layers, of which one may be alike; null: none is.
@@ -135,6 +137,7 @@ class StageBuilder {
   StageReplicas data_;
   ActivationOffload offload_;
   BranchMessages branches_;
+  ScaleAgreement scales_;
   InputBatches* input_;  // nullptr: none is waited for
   StageParameters parameters_;
   std::optional<std::uint32_t> step_block_;

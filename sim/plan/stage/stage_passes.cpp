@@ -73,36 +73,6 @@ void forget(ProgramBuilder& builder, const RunningWork& running, int place) {
   builder.release(MemoryKind::logits, layer.logits, running.owner(place));
 }
 
-// Of the operands of a pass through these layers each product has a number of fp32: its input,
-// weight and output forward, the gradients of output and input backward. Source: Transformer
-// Engine, pytorch/module/base.py, set_meta_tensor; pytorch/fp8.py, fp8_autocast_exit and, in a
-// backward pass, reduce_and_update_bwd_fp8_tensors of the first module, which runs last.
-Bytes largest_numbers(const RunningWork& running, ChainRange layers, bool backward) {
-  constexpr std::int64_t kForward = 3, kBackward = 2;
-  std::int64_t products = 0;
-  for (int place = layers.first; place < layers.last; ++place)
-    products += static_cast<std::int64_t>(fp8_products(running.layer(place).forward).size());
-  return products * (backward ? kBackward : kForward) * size_of(models::Dtype::fp32);
-}
-
-// None where a rank would have nobody to agree with.
-recipe::AmaxReduction reduction(const recipe::TrainingRecipe& recipe,
-                                const recipe::ParallelDegrees& degrees) {
-  const recipe::AmaxReduction how = recipe.precision.fp8_amax_reduction;
-  const bool over_all = how == recipe::AmaxReduction::stage;
-  const int ranks = degrees.tensor * (over_all ? degrees.replicas() : degrees.context);
-  return ranks > 1 ? how : recipe::AmaxReduction::none;
-}
-
-void agree_on_scales(ProgramBuilder& builder, recipe::AmaxReduction how, Bytes numbers,
-                     PairPart part) {
-  if (how == recipe::AmaxReduction::none || numbers == Bytes(0)) return;
-  builder.collective(StreamKind::agreement, builder.connections().largest_numbers(how),
-                     {.bytes = numbers}, kLayerTails, "all-reduce fp8 scales", part);
-  builder.compute_waits_for(stream_bit(StreamKind::agreement));
-  builder.settle_waits("fp8 scales");
-}
-
 // A virtual stage without layers sends on what it has received.
 void pass_on(ProgramBuilder& builder, ChainRange range) {
   if (range.first == range.last) builder.settle_waits("no layers");
@@ -235,8 +205,7 @@ void StageBuilder::write_forward(const BlockKey& key) {
     builder_.release(MemoryKind::activations, carried_to(range(key.seat).first), kCarried);
   }
   pass_on(builder_, range(key.seat));
-  agree_on_scales(builder_, reduction(recipe_, plan_.degrees),
-                  largest_numbers(running_, range(key.seat), false), PairPart::forward);
+  scales_.after(range(key.seat), PairPart::forward);
   data_.end();
   send(key.seat, Pass::forward);
 }
@@ -260,9 +229,7 @@ void StageBuilder::write_backward(const BlockKey& key) {
   }
   if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
   pass_on(builder_, range(key.seat));
-  if (key.kind != CallKind::backward_weight)
-    agree_on_scales(builder_, reduction(recipe_, plan_.degrees),
-                    largest_numbers(running_, range(key.seat), true), PairPart::backward);
+  if (key.kind != CallKind::backward_weight) scales_.after(range(key.seat), PairPart::backward);
   data_.end();
   if (key.kind != CallKind::backward_weight) send(key.seat, Pass::backward);
 }
@@ -284,9 +251,8 @@ void StageBuilder::write_pair(const BlockKey& key) {
                    plan_.pipeline.overlap_passes ? Hidden::experts : Hidden::all);
   pass_on(builder_, forward);
   pass_on(builder_, backward);
-  const recipe::AmaxReduction how = reduction(recipe_, plan_.degrees);
-  agree_on_scales(builder_, how, largest_numbers(running_, forward, false), PairPart::forward);
-  agree_on_scales(builder_, how, largest_numbers(running_, backward, true), PairPart::backward);
+  scales_.after(forward, PairPart::forward);
+  scales_.after(backward, PairPart::backward);
   data_.begin(Pass::backward, backward, key.backward_role);
   for (int place = backward.last - 1; place >= backward.first; --place)
     data_.after(place);

@@ -235,7 +235,8 @@ void check_recipe(const TrainingRecipe& recipe, const topologies::GpuSpec& gpu,
                    "\"delayed\", \"current\", \"rowwise\" or \"blockwise\"");
 }
 
-void check_amax_reduction(const TrainingRecipe& recipe, Findings& findings) {
+void check_amax_reduction(const Scenario& scenario, Findings& findings) {
+  const TrainingRecipe& recipe = scenario.recipe;
   const recipe::Precision& precision = recipe.precision;
   if (precision.fp8_amax_reduction == recipe::AmaxReduction::none) return;
   const std::string pointer = fmt::format("{}/fp8_amax_reduction", kPrecision);
@@ -249,6 +250,12 @@ void check_amax_reduction(const TrainingRecipe& recipe, Findings& findings) {
                                "earlier steps is kept",
                                name(precision.scales())),
                    "set fp8_recipe to \"delayed\" or remove it");
+  else if (recipe.forward_only)
+    findings.error(pointer, "without gradients Transformer Engine reduces nothing", "remove it");
+  else if (precision.fp8_amax_reduction == recipe::AmaxReduction::stage &&
+           plan::strategy_of(scenario.plan, recipe).own_steps > 1)
+    findings.error(pointer, "replicas at their own pace would meet after each pass",
+                   "\"replica\", or remove it");
 }
 
 void check_cached_weights(const TrainingRecipe& recipe, Findings& findings) {
@@ -318,7 +325,7 @@ void validate_precision(const Scenario& scenario, Findings& findings) {
   check_cached_weights(recipe, findings);
   check_kept_inputs(recipe, findings);
   check_kept_gates(scenario, findings);
-  check_amax_reduction(recipe, findings);
+  check_amax_reduction(scenario, findings);
   check_recipe(recipe, oldest_gpu(scenario.cluster), findings);
   const bool keeps_none =
       recipe.optimizer == recipe::Optimizer::sgd || recipe.optimizer == recipe::Optimizer::none;

@@ -78,7 +78,7 @@ constexpr std::array<Word, 218> kKeys = {{
     {"fp8", "/training/precision/compute"},
     {"fp8_param_gather", "\"fp8\" at /training/precision/parameters"},
     {"fp8_recipe", "/training/precision/fp8_recipe"},
-    {"fp8_reduce_amax", "\"stage\" at /training/precision/fp8_amax_reduction"},
+    {"fp8_reduce_amax", "/training/precision/fp8_amax_reduction"},
     {"fsdp", "/parallelism/data_parallel/kind"},
     {"fsdp_reshard_after_forward", "/parallelism/data_parallel/reshard_after_forward"},
     {"fuse_bn_act_ops", "\"fused\" at /training/batch_norm"},

@@ -2,7 +2,7 @@
 
 NeuSight times forward and backward alone, and the optimizer cannot be left out: plain SGD, the least that there is,
 stands for it. DLPerf: DGX-1V with one 100 Gb/s NIC, fp16, full recomputation, gradients reduced after the backward
-pass, for Megatron-LM and OneFlow alike. AMD's GPUs, which are scaled from datasheets alone, are 21 to 26 % too fast.
+pass, for Megatron-LM and OneFlow alike.
 """
 
 from common import LeftOut, metric, precision, record

@@ -162,8 +162,7 @@ def of_other(row, made, title):
     for column, value in row["raw"].items():
         kind = precision_of(column, gpu)
         if kind and value != "N/A":
-            described, units = made(row, kind, machine, title)
-            records.append(rate(f"{row['id']} {kind}", described, printed_rate(value) / units))
+            records.append(rate(f"{row['id']} {kind}", made(row, kind, machine, title), printed_rate(value)))
     if not records:
         raise LeftOut("no throughput of plain training")
     return records

@@ -12,12 +12,13 @@ from common import LeftOut
 
 from data_parallel.replicas import ADAM, scenario
 
+
 def per_gpu(row):
     return int(row["batch"]["Batch size / GPU"].replace(",", "").replace("k", "000"))
 
 
 def ncf_row(row, kind, machine, _):
-    return scenario({"preset": "ncf-ml-20m"}, machine, "pytorch-ddp-2020", per_gpu(row), kind, ADAM), 1
+    return scenario({"preset": "ncf-ml-20m"}, machine, "pytorch-ddp-2020", per_gpu(row), kind, ADAM)
 
 
 def dlrm_row(row, kind, machine, _):
@@ -26,7 +27,7 @@ def dlrm_row(row, kind, machine, _):
     described = scenario({"preset": "dlrm-criteo-f15"}, machine, "pytorch-ddp-2020", 65536, kind, {"type": "sgd"},
                          embedding_optimizer="sgd", launch_time="0us")  # --cuda_graphs; --batch_size 65536
     described["parallelism"]["embedding_parallel"] = {"sharding": "table_wise"}
-    return described, 1
+    return described
 
 
 def wide_deep_row(_row, _kind, _machine, _title):

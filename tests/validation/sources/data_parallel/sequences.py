@@ -47,7 +47,7 @@ def bart_row(row, kind, machine, title):
                          sequence_length=length, decoder_sequence_length=length, projections="separate")
     if kind == "bf16":  # weights are of 16 bits (BartForConditionalGenerationWrapper), masters the optimizer's
         described["training"]["precision"] = {"compute": "bf16", "gradients": "bf16", "master_weights": "fp32"}
-    return described, 1
+    return described
 
 
 def left_out(reason):
