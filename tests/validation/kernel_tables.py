@@ -84,6 +84,8 @@ def gemm2(line):
     m, n, k = (int(float(line[key] or 0)) for key in "mnk")
     if not (m and n and k):
         raise LeftOut("no sizes")
+    if line.get("library") == "cublasLt":  # stored by columns: what begins somewhere is a column of C, of m numbers
+        m, n = n, m
     groups = int(float(line["groups"] or 1)) if line["kind"] == "grouped" else 1
     work = 2 * m * n * k
     printed = 1e6 * float(line["time_us"] or 0) * float(line["tflops"] or 0)
