@@ -45,7 +45,7 @@ struct Chosen {
   const Law* law = nullptr;
   std::size_t index = 0;
   bool same_unit = false;     // fitted on the unit that runs the kernel
-  bool tensor_cores = false;  // run the kernel, and the law is of them
+  bool tensor_cores = false;  // neither the unit nor the law is of fp32
   Reach reach;
 };
 

@@ -94,9 +94,9 @@ std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
           frozen.expert_parameters * size_of(kept)};
 }
 
-std::vector<const models::Gemm*> fp8_products(const std::vector<WorkItem>& forward) {
+std::vector<const models::Gemm*> fp8_products(const std::vector<WorkItem>& items) {
   std::vector<const models::Gemm*> products;
-  for (const WorkItem& item : forward) {
+  for (const WorkItem& item : items) {
     const auto* named = std::get_if<models::NamedKernel>(&item);
     const models::Gemm* gemm =
         named == nullptr ? nullptr : std::get_if<models::Gemm>(&named->kernel);

@@ -31,7 +31,7 @@ std::array<Bytes, 2> frozen_bytes(const models::FrozenWeights& frozen,
                                   const recipe::TrainingRecipe& recipe);
 
 // The products in fp8 among these kernels; of one in pieces the first.
-std::vector<const models::Gemm*> fp8_products(const std::vector<models::WorkItem>& forward);
+std::vector<const models::Gemm*> fp8_products(const std::vector<models::WorkItem>& items);
 
 // Bytes of the cached fp8 copies of the weights that these kernels multiply by: Transformer Engine
 // keeps one by rows for the forward pass and one by columns for the gradients of inputs, where
