@@ -72,22 +72,34 @@ std::vector<bool> kept(const Step& step, const TimelineLimits& limits) {
   return actors;
 }
 
-// Tells both.
-class Both final : public engine::Observer {
+// Tells several, the first only of the actors that it follows; empty: all.
+class All final : public engine::Observer {
  public:
-  Both(engine::Observer& first, engine::Observer& second) : first_(first), second_(second) {}
+  explicit All(std::vector<bool> followed) : followed_(std::move(followed)) {}
+  void add(engine::Observer& observer) { observers_.push_back(&observer); }
+  std::size_t size() const { return observers_.size(); }
+  engine::Observer& front() const { return *observers_.front(); }
+
   void kernel_ended(const engine::KernelSpan& kernel) override {
-    first_.kernel_ended(kernel);
-    second_.kernel_ended(kernel);
+    tell(kernel.actor, [&](engine::Observer& o) { o.kernel_ended(kernel); });
   }
   void op_ended(const engine::Span& op) override {
-    first_.op_ended(op);
-    second_.op_ended(op);
+    tell(op.actor, [&](engine::Observer& o) { o.op_ended(op); });
+  }
+  bool may_be_told_late() const override {
+    return std::all_of(observers_.begin(), observers_.end(),
+                       [](const engine::Observer* o) { return o->may_be_told_late(); });
   }
 
  private:
-  engine::Observer& first_;
-  engine::Observer& second_;
+  template <class Tell>
+  void tell(engine::ActorId actor, const Tell& tell) {
+    for (std::size_t o = 0; o < observers_.size(); ++o)
+      if (o > 0 || followed_.empty() || followed_[index(actor)]) tell(*observers_[o]);
+  }
+
+  std::vector<bool> followed_;
+  std::vector<engine::Observer*> observers_;
 };
 
 bool is_on_gpu(const Step& step, std::size_t rank_class) {
@@ -102,19 +114,12 @@ std::size_t first_on_gpus(const Step& step) {
   return first;
 }
 
-void add_late_blocks(const Job& job, Step& step, std::size_t rank_class) {
-  const std::int64_t most = job.recipe.memory.launches_ahead.value();
-  if (most == 0) return;
-  const lower::RankClass& own = step.lowered.classes[rank_class];
-  const plan::Role& role = step.plan.cast.roles[static_cast<std::size_t>(own.role)];
-  const std::int64_t ahead =
-      std::min(most, launches_ahead(role.program, step.lowered.machine.actors[own.actor].launch,
-                                    step.trace().finished[own.actor]));
-  const Bytes late =
-      late_blocks(step.plan.cast, role, ahead, job.plan.tensor_parallel.keep_gathered_inputs);
+void add_late_blocks(const Job& job, const LateBlocks& blocks, Step& step, std::size_t rank_class) {
+  const Bytes late = blocks.of(rank_class, job.recipe.memory.launches_ahead.value());
   const double lost = job.recipe.memory.late_share * static_cast<double>(late.count());
-  step.devices[rank_class].add_late(late, Bytes(std::llround(lost)),
-                                    step.trace().peaks[own.actor].peak);
+  step.devices[rank_class].add_late(
+      late, Bytes(std::llround(lost)),
+      step.trace().peaks[step.lowered.classes[rank_class].actor].peak);
 }
 
 // `only`: the class that is broken down; nothing: all are.
@@ -134,19 +139,27 @@ void run_once(const Job& job, const StepOptions& options, const Beside& beside,
   StepWatcher watcher(
       step.plan, step.lowered,
       {.breakdowns = breakdowns, .loads = loads, .waiting = options.monitor, .only = only});
-  if (breakdowns || step.plan.rounds.count > 1) run_options.observer = &watcher;
-  std::optional<Both> both;
-  if (beside.observer != nullptr) {
-    run_options.observer = &both.emplace(watcher, *beside.observer);
+  const bool watches = breakdowns || step.plan.rounds.count > 1;
+  if (beside.observer != nullptr)
     for (const engine::ActorId actor : beside.actors)
       run_options.recorded[index(actor)] = true;
+  All all(watches ? run_options.recorded : std::vector<bool>());
+  if (watches) all.add(watcher);
+  if (beside.observer != nullptr) all.add(*beside.observer);
+  std::optional<LateBlocks> late;
+  if (job.recipe.memory.launches_ahead.value() > 0) {
+    all.add(
+        late.emplace(step.plan.cast, step.lowered, job.plan.tensor_parallel.keep_gathered_inputs));
+    for (const lower::RankClass& own : step.lowered.classes)
+      run_options.recorded[index(own.actor)] = true;
   }
+  if (all.size() > 0) run_options.observer = all.size() == 1 ? &all.front() : &all;
   step.outcome = run(step.lowered.machine, run_options);
   if (std::holds_alternative<engine::Deadlock>(step.outcome)) return;
   for (std::size_t c = 0; c < step.devices.size(); ++c) {
     const engine::MemoryPeak& peak = step.trace().peaks[step.lowered.classes[c].actor];
     step.devices[c].pools = peak.pooled - peak.peak;
-    add_late_blocks(job, step, c);
+    if (late) add_late_blocks(job, *late, step, c);
   }
   step.window = watcher.finish(step.trace().end);
   step.server_updates = watcher.server_updates();

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <deque>
 
-#include "sim/base/divide.h"
-
 namespace trainyard::simulate {
 
 using engine::Op;
@@ -14,6 +12,7 @@ namespace {
 
 struct Block {
   std::int64_t launch = 0;  // of its collective, from the begin of the step
+  Duration end{};
   std::int64_t bytes = 0;
 };
 
@@ -42,17 +41,20 @@ std::int64_t freed_bytes(const plan::Cast& cast, const plan::CallInfo& call, con
 // What the script holds from op to op, and what comes back to it late.
 class Script {
  public:
-  Script(const engine::Program& program, std::int64_t ahead) : program_(program), ahead_(ahead) {}
+  Script(const engine::Program& program, Duration launch, std::int64_t ahead)
+      : program_(program), launch_(launch), ahead_(ahead) {}
 
-  void take(const Op& op, std::int64_t freed) {
-    if (op.drained) forget_all();
+  // `freed`: bytes of a collective that ends at `time`, else 0; a drained op begins then.
+  void take(const Op& op, std::int64_t freed, Duration time) {
+    if (op.drained) wait_until(time);
     launches_ += op.launches;
+    host_ += op.call + std::int64_t{op.launches} * launch_;
     change(op, true);
     if (freed > 0) {
-      late_.push_back({launches_, freed});
+      late_.push_back({launches_, time, freed});
       late_bytes_ += freed;
     }
-    while (!late_.empty() && launches_ - late_.front().launch >= ahead_) {
+    while (!late_.empty() && is_back(late_.front())) {
       late_bytes_ -= late_.front().bytes;
       late_.pop_front();
     }
@@ -63,7 +65,11 @@ class Script {
   Bytes late_at_most() const { return Bytes(most_with_late_ - most_); }
 
  private:
-  void forget_all() {
+  bool is_back(const Block& block) const {
+    return launches_ - block.launch >= ahead_ || block.end <= host_;
+  }
+  void wait_until(Duration time) {
+    host_ = std::max(host_, time);
     late_.clear();
     late_bytes_ = 0;
   }
@@ -73,7 +79,9 @@ class Script {
   }
 
   const engine::Program& program_;
+  Duration launch_;
   std::int64_t ahead_, launches_ = 0;
+  Duration host_{};                                         // when the last launch was made
   std::int64_t level_ = 0, most_ = 0, most_with_late_ = 0;  // beside what is resident
   std::deque<Block> late_;
   std::int64_t late_bytes_ = 0;
@@ -81,25 +89,73 @@ class Script {
 
 }  // namespace
 
-std::int64_t launches_ahead(const engine::Program& program, Duration launch, Duration end) {
-  std::int64_t launches = 0;
-  Duration host{};
-  for (const engine::Call& call : program.calls)
-    for (const Op& op : program.blocks[call.block].ops) {
-      launches += op.launches;
-      host += op.call + std::int64_t{op.launches} * launch;
-    }
-  if (host >= end) return 0;
-  return static_cast<std::int64_t>(static_cast<Int128>(launches) * (end - host).count() /
-                                   end.count());
+LateBlocks::LateBlocks(const plan::Cast& cast, const lower::Lowered& lowered,
+                       bool keeps_gathered_inputs)
+    : cast_(cast),
+      lowered_(lowered),
+      keeps_gathered_inputs_(keeps_gathered_inputs),
+      watched_of_(lowered.machine.actors.size(), 0) {
+  for (const lower::RankClass& own : lowered.classes) {
+    Watched watched;
+    watched.role = &cast.roles[static_cast<std::size_t>(own.role)];
+    watched.noted = &noted_of(*watched.role);
+    watched.times.assign(watched.noted->first.back(), Duration(0));
+    watched_.push_back(std::move(watched));
+    watched_of_[index(own.actor)] = watched_.size();
+  }
 }
 
-Bytes late_blocks(const plan::Cast& cast, const plan::Role& role, std::int64_t ahead,
-                  bool keeps_gathered_inputs) {
-  Script script(role.program, ahead);
-  for (std::size_t i = 0; i < role.program.calls.size(); ++i)
-    for (const Op& op : role.program.blocks[role.program.calls[i].block].ops)
-      script.take(op, freed_bytes(cast, role.calls[i], op, keeps_gathered_inputs));
+const LateBlocks::Noted& LateBlocks::noted_of(const plan::Role& role) {
+  const auto [known, is_new] = noted_.try_emplace(&role);
+  Noted& noted = known->second;
+  if (!is_new) return noted;
+  const engine::Program& program = role.program;
+  noted.freed.resize(program.blocks.size());
+  noted.before.resize(program.blocks.size());
+  std::size_t all = 0;
+  for (std::size_t i = 0; i < program.calls.size(); ++i) {
+    const std::uint32_t block = program.calls[i].block;
+    std::vector<std::uint32_t>& before = noted.before[block];
+    if (before.empty()) {
+      before.push_back(0);
+      for (const Op& op : program.blocks[block].ops) {
+        const std::int64_t bytes = freed_bytes(cast_, role.calls[i], op, keeps_gathered_inputs_);
+        noted.freed[block].push_back(bytes);
+        before.push_back(before.back() + (bytes > 0 || op.drained ? 1 : 0));
+      }
+    }
+    noted.first.push_back(all);
+    all += before.back();
+  }
+  noted.first.push_back(all);
+  return noted;
+}
+
+void LateBlocks::op_ended(const engine::Span& op) {
+  const std::size_t place = watched_of_[index(op.actor)];
+  if (place == 0) return;
+  Watched& watched = watched_[place - 1];
+  const std::uint32_t block = watched.role->program.calls[op.call].block;
+  const std::vector<std::uint32_t>& before = watched.noted->before[block];
+  if (before[op.op] == before[op.op + 1]) return;
+  watched.times[watched.noted->first[op.call] + before[op.op]] =
+      watched.noted->freed[block][op.op] > 0 ? op.end : op.begin;
+}
+
+Bytes LateBlocks::of(std::size_t rank_class, std::int64_t ahead) const {
+  const Watched& watched = watched_[rank_class];
+  const engine::Program& program = watched.role->program;
+  Script script(program, lowered_.machine.actors[lowered_.classes[rank_class].actor].launch, ahead);
+  std::size_t next = 0;
+  for (const engine::Call& call : program.calls) {
+    const std::vector<Op>& ops = program.blocks[call.block].ops;
+    const std::vector<std::uint32_t>& before = watched.noted->before[call.block];
+    for (std::size_t o = 0; o < ops.size(); ++o) {
+      const bool is_noted = before[o] < before[o + 1];
+      script.take(ops[o], watched.noted->freed[call.block][o],
+                  is_noted ? watched.times[next++] : Duration(0));
+    }
+  }
   return script.late_at_most();
 }
 

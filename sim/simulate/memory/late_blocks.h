@@ -2,36 +2,71 @@
 // one of them reads or writes can be taken again when the GPU has passed the collective
 // (Tensor.record_stream), not when the script frees it, and the host is ahead of the GPU.
 //
-//   The host's launches are counted in the order of the script. When it has made h of them, the
-//   GPU is at h - n, so that the blocks of the tensor-parallel group's collectives whose launch is
-//   among the last n are not back yet. What is held at h and those blocks are reserved together.
+//   The script frees a collective's blocks when it has launched it. At the host's later launch h
+//   they are not back if the collective ends after h is made, and is among the last n launches: a
+//   host n launches ahead of its GPU waits for it. What is held at h and those blocks are reserved
+//   together.
 //
-//   closed form  collectives of S bytes, one every p launches, and a level that stays:
-//                ceil(n / p) S
+//   closed form  collectives of S bytes, one every p launches, a level that stays and a GPU that is
+//                behind by n or more: ceil(n / p) S
 //   counts       all-gathers, reduce-scatters and all-reduces, each by its whole buffer; the shard
 //                at the other end is left out. Gathered inputs that are kept for the backward pass
 //                are activations, and come back long after their collective.
-//   after        a wait of the host for the GPU (Op::drained) nothing is late
+//   after        a wait of the host for the GPU (Op::drained) nothing is late, and the host goes on
+//                from there
 //
 // Source: c10/cuda/CUDACachingAllocator.cpp, insert_events and process_events;
 // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/engine.h"
+#include "sim/lower/lower.h"
 #include "sim/plan/cast.h"
 
 namespace trainyard::simulate {
 
-// How far ahead of the GPU a host gets that does not wait for it: of the program's launches those
-// that the GPU has before it when the last one is made, if every part of the step takes as long per
-// launch. `launch`: host time of one; `end`: of the step. 0 where the GPU waits for the host.
-std::int64_t launches_ahead(const engine::Program& program, Duration launch, Duration end);
+// Follows when the GPUs pass the collectives of a run whose blocks come back late. Has to be told
+// of all ops of the actors that stand for classes.
+class LateBlocks final : public engine::Observer {
+ public:
+  // The cast and the machine are kept by reference.
+  LateBlocks(const plan::Cast& cast, const lower::Lowered& lowered, bool keeps_gathered_inputs);
 
-// How much more is reserved at most than without late blocks, with so many launches ahead (n).
-// Requires: the role is of the cast.
-Bytes late_blocks(const plan::Cast& cast, const plan::Role& role, std::int64_t ahead,
-                  bool keeps_gathered_inputs);
+  void kernel_ended(const engine::KernelSpan& /*kernel*/) override {}
+  void op_ended(const engine::Span& op) override;
+  bool may_be_told_late() const override { return true; }
+
+  // How much more a rank of the class reserves at most than without late blocks, with at most so
+  // many launches ahead (n). Requires: the run is over.
+  Bytes of(std::size_t rank_class, std::int64_t ahead) const;
+
+ private:
+  // Ops of a program whose time matters: collectives whose blocks the script frees early, by their
+  // end, and those that the host waits at, by their begin.
+  struct Noted {
+    std::vector<std::vector<std::int64_t>> freed;    // by block and op: bytes; 0: none
+    std::vector<std::vector<std::uint32_t>> before;  // by block and op: noted ones; and of all
+    std::vector<std::size_t> first;                  // by call: noted ones; and of all
+  };
+  struct Watched {
+    const plan::Role* role = nullptr;
+    const Noted* noted = nullptr;
+    std::vector<Duration> times;  // of the noted ops, in the order of the program
+  };
+
+  const Noted& noted_of(const plan::Role& role);
+
+  const plan::Cast& cast_;
+  const lower::Lowered& lowered_;
+  bool keeps_gathered_inputs_;
+  std::map<const plan::Role*, Noted> noted_;
+  std::vector<std::size_t> watched_of_;  // by actor, 1 more than into watched_; 0: none
+  std::vector<Watched> watched_;         // by class
+};
 
 }  // namespace trainyard::simulate
