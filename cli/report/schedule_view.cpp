@@ -87,7 +87,8 @@ ScheduleView view_schedule(const ScheduleEntry& entry, const schedule::PipelineS
   view.shape = shape;
   view.times = times;
   const std::vector<PassTimes> all = uniform_times(shape, times);
-  view.orders = build_stages(entry, shape, {all, most_in_flight});
+  const std::vector<Bytes> limits(static_cast<std::size_t>(shape.stages), most_in_flight);
+  view.orders = build_stages(entry, shape, {all, limits});
   view.run = run_orders(shape, view.orders, all);
   view.in_flight = peak_activations(shape, view.orders, all);
   return view;

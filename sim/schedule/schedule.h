@@ -83,10 +83,14 @@ inline constexpr PassTimes kDrawingTimes{Duration(1), Duration(1), Duration(1), 
 inline constexpr Bytes kNoMemoryLimit{std::numeric_limits<std::int64_t>::max()};
 
 // What a schedule is made from. `times` is by stage and part (parts(shape) per stage); only
-// schedules with `times_from` look at it and at the limit of a stage's activations.
+// schedules with `times_from` look at it and at the limits of activations, by stage; empty: none.
 struct ScheduleInputs {
-  std::span<const PassTimes> times;
-  Bytes memory_limit = kNoMemoryLimit;
+  std::span<const PassTimes> times{};
+  std::span<const Bytes> memory_limits{};
+
+  Bytes memory_limit(int stage) const {
+    return memory_limits.empty() ? kNoMemoryLimit : memory_limits[static_cast<std::size_t>(stage)];
+  }
 };
 
 // When the optimizer runs.

@@ -102,7 +102,7 @@ class Greedy {
   void decide(int stage, Duration now) {
     Stage& own = at(stage);
     if (now < own.free_at) return;  // it is woken again when it is free
-    const bool room = own.live + times(stage).activations <= inputs_.memory_limit;
+    const bool room = own.live + times(stage).activations <= inputs_.memory_limit(stage);
     const Duration forward = next_forward(own), gradient = next_gradient(own);
     const bool can_forward = room && forward <= now;
     const bool can_input = gradient <= now;
@@ -184,8 +184,11 @@ StageOrders zero_bubble_auto(const PipelineShape& shape, const ScheduleInputs& g
   std::tuple<Duration, Duration, Bytes> best_cost;
   for (StageOrders& candidate : candidates(shape, inputs)) {
     const std::vector<Bytes> peaks = peak_activations(shape, candidate, inputs.times);
+    bool fits = true;
+    for (int stage = 0; stage < shape.stages; ++stage)
+      fits = fits && peaks[static_cast<std::size_t>(stage)] <= inputs.memory_limit(stage);
+    if (!fits) continue;
     const Bytes peak = *std::max_element(peaks.begin(), peaks.end());
-    if (peak > inputs.memory_limit) continue;
     const OrderRun run = run_orders(shape, candidate, inputs.times);
     const std::tuple cost{run.makespan(), run.longest_span(), peak};
     if (!best.empty() && best_cost <= cost) continue;

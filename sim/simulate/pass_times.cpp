@@ -31,7 +31,8 @@ bool belongs_to_layer(const engine::Op& op) {
 // One pass of a stage: its ops by themselves.
 struct BlockSums {
   Duration work{}, sends{};
-  Bytes taken{};  // and not given back
+  Bytes taken{};   // and not given back
+  Bytes beside{};  // the most that it takes for a while, beyond that
 };
 
 class Estimator {
@@ -40,22 +41,21 @@ class Estimator {
 
   PipelineEstimate run() const {
     PipelineEstimate estimate;
-    estimate.memory_limit = schedule::kNoMemoryLimit;
-    Bytes least{};
     for (int stage = 0; stage < plan_.shape.stages; ++stage) {
       const Actor& actor = actor_of(stage);
-      Bytes resident{}, one_of_each{};
+      Bytes resident{}, one_of_each{}, beside{};
       for (const engine::MemoryEffect& effect : actor.program->resident)
         resident = resident + Bytes(effect.bytes);
       for (int at = 0; at < parts(plan_.shape); ++at) {
         estimate.times.push_back(times_of(stage, at));
+        beside = std::max(beside, beside_activations(stage, at));
         one_of_each = one_of_each + estimate.times.back().activations;
       }
-      least = std::max(least, one_of_each);
-      if (actor.memory_capacity > Bytes(0))
-        estimate.memory_limit = std::min(estimate.memory_limit, actor.memory_capacity - resident);
+      const Bytes left = actor.memory_capacity > Bytes(0)
+                             ? actor.memory_capacity - resident - beside
+                             : schedule::kNoMemoryLimit;
+      estimate.memory_limits.push_back(std::max(left, one_of_each));
     }
-    estimate.memory_limit = std::max(estimate.memory_limit, least);
     return estimate;
   }
 
@@ -82,9 +82,16 @@ class Estimator {
     const Actor& actor = actor_of(stage);
     const engine::Program& program = *actor.program;
     BlockSums sums;
+    Bytes most{};
     for (const engine::Op& op : block_of(stage, kind, at).ops) {
-      for (std::uint32_t e = 0; e < op.effects; ++e)
-        sums.taken = sums.taken + Bytes(program.effects[op.first_effect + e].bytes);
+      const std::uint32_t end = op.first_effect + op.effects;
+      Bytes running = sums.taken;
+      for (std::uint32_t e = op.first_effect; e < end; ++e) {
+        const Bytes bytes(program.effects[e].bytes);
+        sums.taken = sums.taken + bytes;
+        running = running + std::max(bytes, Bytes(0));
+      }
+      most = std::max(most, running);
       if (op.kind == OpKind::compute) {
         const engine::Segment& segment = program.segments[op.subject];
         for (std::uint32_t k = 0; k < segment.kernels; ++k)
@@ -98,7 +105,17 @@ class Estimator {
         sums.work += alone(lowered_.machine.transfers[group.transfers][op.subject]);
       }
     }
+    sums.beside = most - std::max(sums.taken, Bytes(0));
     return sums;
+  }
+
+  // What any pass of a part takes for a while: workspaces, logits.
+  Bytes beside_activations(int stage, int at) const {
+    Bytes most{};
+    for (const CallKind kind :
+         {CallKind::forward, CallKind::backward_input, CallKind::backward_weight})
+      most = std::max(most, sums(stage, kind, at).beside);
+    return most;
   }
 
   schedule::PassTimes times_of(int stage, int at) const {
@@ -109,7 +126,7 @@ class Estimator {
             .backward_input = input.work,
             .backward_weight = weight.work,
             .communication = std::max(forward.sends, input.sends),
-            .activations = forward.taken + input.taken};
+            .activations = forward.taken + std::max(input.taken, Bytes(0))};
   }
 
   const StepPlan& plan_;

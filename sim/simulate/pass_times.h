@@ -11,9 +11,9 @@ namespace trainyard::simulate {
 
 struct PipelineEstimate {
   std::vector<schedule::PassTimes> times;  // by stage and part
-  // What is left of a stage's memory for activations; never less than those of one micro-batch, so
-  // that there is an order to simulate, whether it fits or not.
-  Bytes memory_limit = schedule::kNoMemoryLimit;
+  // By stage, what is left of its memory for activations; never less than those of one micro-batch,
+  // so that there is an order to simulate, whether it fits or not.
+  std::vector<Bytes> memory_limits;
 };
 
 // Kernels and tensor-parallel collectives one after another, and the sends by themselves.

@@ -108,7 +108,7 @@ void StepMaker::plan(Step& step) const {
     estimate = estimate_passes(tried.plan, tried.lowered);
   }
   step.plan = plan::plan_step(*step.work, job_.recipe, job_.plan,
-                              {estimate.times, estimate.memory_limit}, gpus, sizes, blocks_);
+                              {estimate.times, estimate.memory_limits}, gpus, sizes, blocks_);
 }
 
 // What is left of each device for what its program holds.

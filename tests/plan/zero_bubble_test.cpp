@@ -119,10 +119,16 @@ namespace {
 struct AutoCase {
   PipelineShape shape;
   std::vector<PassTimes> times;
-  Bytes limit;
+  std::vector<Bytes> limits;
+  bool fits(const StageOrders& orders) const {
+    for (std::size_t s = 0; s < orders.size(); ++s)
+      if (Bytes(2 * trainyard::testing::most_in_flight(orders[s])) > limits[s]) return false;
+    return true;
+  }
 };
 
-// Stages alike or not, messages of up to three passes, limits from one micro-batch up to none.
+// Stages alike or not, messages of up to three passes, limits from one micro-batch up to none, the
+// same for all stages or not.
 AutoCase random_case(SplitMix64& random) {
   AutoCase c;
   c.shape.stages = 1 + static_cast<int>(random.below(5));
@@ -137,9 +143,14 @@ AutoCase random_case(SplitMix64& random) {
     if (!alike) all = {length(20), length(20), length(20), message, {}, Bytes(2)};
     c.times.push_back(all);
   }
-  c.limit = random.below(4) == 0 ? kNoMemoryLimit
-                                 : Bytes(2 + static_cast<std::int64_t>(random.below(
-                                                 static_cast<std::uint64_t>(4 * c.shape.stages))));
+  const auto limit = [&] {
+    if (random.below(4) == 0) return kNoMemoryLimit;
+    return Bytes(2 + static_cast<std::int64_t>(
+                         random.below(static_cast<std::uint64_t>(4 * c.shape.stages))));
+  };
+  const bool own_limits = random.below(4) == 0;
+  for (int s = 0; s < c.shape.stages; ++s)
+    c.limits.push_back(s == 0 || own_limits ? limit() : c.limits.front());
   return c;
 }
 
@@ -165,15 +176,14 @@ TEST_CASE(
     CAPTURE(trial);
     const AutoCase c = random_case(random);
     const ScheduleEntry& entry = *find_schedule("zb_auto");
-    const StageOrders orders = build_stages(entry, c.shape, {c.times, c.limit});
+    const StageOrders orders = build_stages(entry, c.shape, {c.times, c.limits});
     REQUIRE(check_schedule(c.shape, orders).value_or("valid") == "valid");
-    for (const std::vector<Slot>& slots : orders)
-      CHECK(Bytes(2 * trainyard::testing::most_in_flight(slots)) <= c.limit);
+    CHECK(c.fits(orders));
     const std::int64_t takes = makespan(c, orders);
     bool fits = false;
     for (const char* name : {"zb_h1", "zb_h2"}) {
       const StageOrders other = built(name, c.shape.stages, c.shape.microbatches);
-      if (Bytes(2 * most_in_flight(other)) > c.limit) continue;
+      if (!c.fits(other)) continue;
       fits = true;
       ++compared;
       CHECK(takes <= makespan(c, other));
@@ -190,6 +200,6 @@ TEST_CASE("the order for a job is the same every time") {
   SplitMix64 random(4);
   const AutoCase c = random_case(random);
   const ScheduleEntry& entry = *find_schedule("zb_auto");
-  CHECK(build_stages(entry, c.shape, {c.times, c.limit}) ==
-        build_stages(entry, c.shape, {c.times, c.limit}));
+  CHECK(build_stages(entry, c.shape, {c.times, c.limits}) ==
+        build_stages(entry, c.shape, {c.times, c.limits}));
 }

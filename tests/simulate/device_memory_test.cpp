@@ -270,6 +270,34 @@ TEST_CASE("peaks follow the order of the passes and not their times") {
       CHECK(activations(schedule, slowdown) == activations(schedule, 1));
 }
 
+TEST_CASE("an order made for a memory fits in all of it that a smaller one does") {
+  for (const Recompute form : {Recompute::none, Recompute::selective, Recompute::full}) {
+    CAPTURE(static_cast<int>(form));
+    Job each = job({.pipeline = 4});
+    each.recipe.micro_batch.sequence_length = 2048;
+    each.recipe.recompute.form = form;
+    each.plan.pipeline.schedule = "zb_auto";
+    const auto memory_in = [&](Bytes capacity) {
+      each.cluster.server.gpu.memory = capacity;
+      return outline(each, *simulate_step(each, {.detail = Detail::outline})).memory;
+    };
+    const Bytes most = memory_in(Bytes(std::int64_t{1} << 40)).peak;
+    bool has_fitted = false;
+    int orders = 0;
+    Bytes last;
+    for (int share = 300; share <= 1000; share += 3) {
+      CAPTURE(share);
+      const MemoryReport memory = memory_in(Bytes(most.count() * share / 1000));
+      CHECK((memory.fits || !has_fitted));
+      has_fitted = has_fitted || memory.fits;
+      orders += memory.fits && memory.peak != last ? 1 : 0;
+      last = memory.peak;
+    }
+    CHECK(memory_in(most).fits);
+    CHECK(orders > 3);
+  }
+}
+
 // Without a profile a collective on NVSwitch has 24 channels.
 TEST_CASE("a rank has the buffers of each group it is in, and of its neighbours in the pipeline") {
   const Bytes ring = nccl::ring(24);
