@@ -61,7 +61,12 @@ engine::Transfer TransferTables::collective_transfer(plan::ConnectionId id,
                                                      const GroupShape& shape, MessageTerms& terms) {
   const collective::Choice& chosen = algorithms_.of(spec.kind);
   const Bytes bytes = carried(cast_.connections[id], spec.bytes);
-  terms = collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
+  try {
+    terms = collective_terms(messages_, spec.kind, spec.routing, chosen, bytes, shape);
+  } catch (UnsupportedCollective& refused) {
+    refused.message += fmt::format(" ({})", cast_.connections[id].name);
+    throw;
+  }
   if (!flows_) return as_transfer(terms);
   const FlowLayout layout = flow_layout(spec.kind, spec.routing, chosen.algorithm);
   MessageTerms unit = flow_layouts_.per_unit(layout, terms, bytes, shape);

@@ -185,7 +185,7 @@ def chooses_algorithms(folder):
     for command in (["run", path], ["check", path], ["explain", path, "--stage", "transfers"]):
         _, err = expect(3, *command)
         require("three.json:" in err and "/collectives/allreduce/algorithm" in err, err)
-        require("needs a power of two" in err and "hierarchical" in err, err)
+        require("needs a power of two" in err and "hierarchical" in err and "(replicas)" in err, err)
 
 
 @case
