@@ -35,7 +35,7 @@
 // Eager copies of heads and masks, rotary embeddings, and a type changed to a wider one, handle
 // their numbers one by one (MemoryBound::elements), as operands are permuted, broadcast or of two
 // types: TensorIterator has vectors of contiguous operands of one type only. So does dropout, for
-// its random numbers.
+// its random numbers, and the softmax of 16-bit rows that no warp holds.
 //
 // Kept between the passes: what Korthikanti et al. count (transformer_memory.cpp), as autograd
 // saves the inputs of norms, linear layers and activations, the output of the softmax and masks
@@ -182,6 +182,12 @@ class PytorchAttention final : public PytorchScript {
  private:
   std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
   Bytes scores() const { return score_count() * s_.element(); }
+  // PyTorch's kernel for rows that no warp holds.
+  std::int64_t softmax_one_by_one() const {
+    constexpr std::int64_t kRowOfWarp = 1024;
+    const bool narrow = s_.element() <= Bytes(2);
+    return narrow && s_.sequence_length > kRowOfWarp ? score_count() : 0;
+  }
   Bytes score_mask() const { return Bytes(s_.score_dropout ? score_count() : 0); }
   Kernel scores_gemm() const {
     const std::int64_t length = s_.sequence_length;
@@ -259,7 +265,7 @@ void PytorchAttention::core() {
       pass("attention scale", MemoryOp::elementwise, scores(), scores());
       reordered(list_, s_, "attention mask", score_count());
     }
-    pass("softmax", MemoryOp::softmax, scores(), scores());
+    pass("softmax", MemoryOp::softmax, scores(), scores(), softmax_one_by_one());
     if (s_.score_dropout) dropout("attention dropout", scores(), score_mask());
   } else {
     pass("softmax", MemoryOp::softmax, scores() + bias,

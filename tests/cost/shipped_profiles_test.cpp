@@ -115,7 +115,7 @@ void check_kernels(const Profile& profile, const Plausible& plausible) {
     CHECK(share.holds(law.efficiency));
     CHECK(share.holds(law.backward_efficiency.value_or(1)));
     CHECK(plausible.l2_speedup.holds(law.l2_speedup));
-    CHECK(between(0.003, law.element_rate.value_or(0.01), 0.02));
+    CHECK(between(0.002, law.element_rate.value_or(0.01), 0.02));
   }
 }
 

@@ -198,6 +198,23 @@ TEST_CASE("copies of heads, masks and dropout handle their numbers one by one") 
   CHECK(numbers(vectors.backward) == 0);
 }
 
+TEST_CASE("PyTorch's softmax handles the numbers of long 16-bit rows one by one") {
+  const auto numbers = [](std::int64_t length, Dtype compute, Fusion fusion) {
+    Execution how = execution(2, length);
+    how.kernels.fusion = fusion;
+    how.compute = compute;
+    for (const WorkItem& item : layer(network_work(kLlama, how)).forward)
+      if (const auto* named = std::get_if<NamedKernel>(&item); named && named->name == "softmax")
+        return std::get<MemoryBound>(named->kernel).elements;
+    return std::int64_t{-1};
+  };
+  CHECK(numbers(1024, Dtype::bf16, Fusion::eager) == 0);
+  CHECK(numbers(1032, Dtype::bf16, Fusion::eager) == 2 * 4 * 1032 * 1032);
+  CHECK(numbers(1032, Dtype::fp32, Fusion::eager) == 0);
+  CHECK(numbers(1032, Dtype::bf16, Fusion::compiled) == 0);
+  CHECK(numbers(1032, Dtype::bf16, Fusion::by_hand) == 0);
+}
+
 // m h d bytes is one pass over the hidden states: 2 x 64 tokens of 128 bf16.
 TEST_CASE("bytes of norms and residuals are those of the table") {
   constexpr std::int64_t kStates = 2 * 64 * 128 * 2;

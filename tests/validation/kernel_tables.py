@@ -181,6 +181,15 @@ def attention(line):
                kind="attention", **spec)
 
 
+def one_by_one(line):
+    """PyTorch's softmax of 16-bit rows that no warp holds handles its numbers one by one"""
+    shape = re.match(r"(\d+)x(\d+)$", line["shape"].split()[0])
+    if (line["op"], line["implementation"]) != ("softmax", "eager") or not line["dtype"].endswith("16") or not shape:
+        return {}
+    rows, columns = (int(size) for size in shape.groups())
+    return {"elements": rows * columns} if columns > 1024 else {}
+
+
 def membound(line):
     op = "cast" if line["op"].startswith(CASTS) else MEMORY_OPS.get(line["op"])
     if line["direction"] != "fwd" or op is None:
@@ -190,7 +199,7 @@ def membound(line):
     if moved < 1 or not time_us:
         raise LeftOut("no time, or no bytes")
     return row(gpu_of(line["gpu"]), f"{line['op']} {line['implementation']}", source_of(line["source"]), time_us,
-               kind="memory", op=op, bytes=int(moved))
+               kind="memory", op=op, bytes=int(moved), **one_by_one(line))
 
 
 TABLES = {"gemm_fp16": gemm_fp16, "kernels_gemm2": gemm2, "deepbench_gemm": deepbench_gemm,
