@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
+
 #include "sim/simulate/report/summarize.h"
 #include "tests/simulate/toy.h"
 #include "tests/support/networks.h"
@@ -44,6 +46,13 @@ struct Passes {
     actor.launch = kLaunch;
     lowered.machine.actors.push_back(actor);
     lowered.classes.push_back({});
+  }
+  // By call, when its collective ends.
+  Bytes late_after(std::int64_t ahead, const std::function<Duration(std::int64_t)>& end) const {
+    LateBlocks blocks(cast, lowered, false);
+    for (std::uint32_t call = 0; call < 40; ++call)
+      blocks.op_ended({.call = call, .op = 1, .end = end(call)});
+    return blocks.of(0, ahead);
   }
   Bytes late(std::int64_t ahead, bool keeps_gathered_inputs = false) const {
     LateBlocks blocks(cast, lowered, keeps_gathered_inputs);
@@ -87,6 +96,36 @@ TEST_CASE("a block is back when the GPU has passed its collective, however far t
     for (const int ahead : {1, 10, 35, 1000})
       CHECK(passes.late(ahead) == (std::min(behind, ahead) + 9) / 10 * Bytes(1000));
   }
+}
+
+TEST_CASE("a host that is ahead at the end of a step waits there") {
+  Passes passes(CollectiveKind::all_reduce);
+  // The GPU takes twice as long as the host, which is ahead by half of what it has launched.
+  const auto end = [](std::int64_t call) { return 20 * (call + 1) * kLaunch; };
+  CHECK(passes.late_after(1000, end) == 20 * Bytes(1000));
+  passes.cast.roles.front().round_calls = {20, 40};
+  CHECK(passes.late_after(1000, end) == 10 * Bytes(1000));
+  passes.cast.roles.front().round_calls = {10, 20, 30, 40};
+  CHECK(passes.late_after(1000, end) == 5 * Bytes(1000));
+}
+
+TEST_CASE("a host that is as far ahead as it may be waits for the GPU") {
+  Passes passes(CollectiveKind::all_reduce);
+  // The last passes, which hold more than all before, are quicker on the GPU than on the host, so
+  // that they catch up with one that has waited, and not with one that has gone on.
+  engine::Program& program = passes.cast.roles.front().program;
+  program.effects.edit() = {{.bytes = 1'000'000}, {.bytes = -1'000'000}};
+  engine::Block high = program.blocks[0];
+  high.ops[0].effects = 2;
+  program.blocks.edit().push_back(high);
+  for (std::size_t call = 30; call < 40; ++call)
+    program.calls[call].block = 1;
+  const auto end = [](std::int64_t call) {
+    return (call < 20 ? 30 * (call + 1) : 600 + 5 * (call - 19)) * kLaunch;
+  };
+  CHECK(passes.late_after(20, end) == Bytes(0));
+  // Launch 399 is made before the collectives from the fourteenth on end.
+  CHECK(passes.late_after(1000, end) == 26 * Bytes(1000));
 }
 
 TEST_CASE("nothing is late that is kept, sent one to another, or waited for") {

@@ -55,6 +55,7 @@ class Script {
       late_bytes_ += freed;
     }
     while (!late_.empty() && is_back(late_.front())) {
+      host_ = std::max(host_, late_.front().end);
       late_bytes_ -= late_.front().bytes;
       late_.pop_front();
     }
@@ -62,16 +63,17 @@ class Script {
     most_with_late_ = std::max(most_with_late_, level_ + late_bytes_);
     change(op, false);
   }
+  // The host goes on when the GPU has come so far.
+  void wait_until(Duration time) {
+    host_ = std::max(host_, time);
+    late_.clear();
+    late_bytes_ = 0;
+  }
   Bytes late_at_most() const { return Bytes(most_with_late_ - most_); }
 
  private:
   bool is_back(const Block& block) const {
     return launches_ - block.launch >= ahead_ || block.end <= host_;
-  }
-  void wait_until(Duration time) {
-    host_ = std::max(host_, time);
-    late_.clear();
-    late_bytes_ = 0;
   }
   void change(const Op& op, bool takes) {
     for (std::uint32_t e = op.first_effect; e < op.first_effect + op.effects; ++e)
@@ -100,6 +102,7 @@ LateBlocks::LateBlocks(const plan::Cast& cast, const lower::Lowered& lowered,
     watched.role = &cast.roles[static_cast<std::size_t>(own.role)];
     watched.noted = &noted_of(*watched.role);
     watched.times.assign(watched.noted->first.back(), Duration(0));
+    watched.rounds.assign(watched.role->round_calls.size(), Duration(0));
     watched_.push_back(std::move(watched));
     watched_of_[index(own.actor)] = watched_.size();
   }
@@ -135,6 +138,12 @@ void LateBlocks::op_ended(const engine::Span& op) {
   const std::size_t place = watched_of_[index(op.actor)];
   if (place == 0) return;
   Watched& watched = watched_[place - 1];
+  const std::vector<std::size_t>& rounds = watched.role->round_calls;
+  const auto round = std::upper_bound(rounds.begin(), rounds.end(), op.call) - rounds.begin();
+  if (round < std::ssize(rounds)) {
+    Duration& end = watched.rounds[static_cast<std::size_t>(round)];
+    end = std::max(end, op.end);
+  }
   const std::uint32_t block = watched.role->program.calls[op.call].block;
   const std::vector<std::uint32_t>& before = watched.noted->before[block];
   if (before[op.op] == before[op.op + 1]) return;
@@ -146,13 +155,18 @@ Bytes LateBlocks::of(std::size_t rank_class, std::int64_t ahead) const {
   const Watched& watched = watched_[rank_class];
   const engine::Program& program = watched.role->program;
   Script script(program, lowered_.machine.actors[lowered_.classes[rank_class].actor].launch, ahead);
+  const std::vector<std::size_t>& rounds = watched.role->round_calls;
+  auto round = rounds.begin();
   std::size_t next = 0;
-  for (const engine::Call& call : program.calls) {
-    const std::vector<Op>& ops = program.blocks[call.block].ops;
-    const std::vector<std::uint32_t>& before = watched.noted->before[call.block];
+  for (std::size_t call = 0; call < program.calls.size(); ++call) {
+    for (; round != rounds.end() && *round <= call; ++round)
+      script.wait_until(watched.rounds[static_cast<std::size_t>(round - rounds.begin())]);
+    const std::uint32_t block = program.calls[call].block;
+    const std::vector<Op>& ops = program.blocks[block].ops;
+    const std::vector<std::uint32_t>& before = watched.noted->before[block];
     for (std::size_t o = 0; o < ops.size(); ++o) {
       const bool is_noted = before[o] < before[o + 1];
-      script.take(ops[o], watched.noted->freed[call.block][o],
+      script.take(ops[o], watched.noted->freed[block][o],
                   is_noted ? watched.times[next++] : Duration(0));
     }
   }

@@ -12,8 +12,8 @@
 //   counts       all-gathers, reduce-scatters and all-reduces, each by its whole buffer; the shard
 //                at the other end is left out. Gathered inputs that are kept for the backward pass
 //                are activations, and come back long after their collective.
-//   after        a wait of the host for the GPU (Op::drained) nothing is late, and the host goes on
-//                from there
+//   after        a wait of the host for the GPU (Op::drained, and the end of a step) nothing is
+//                late, and the host goes on from there
 //
 // Source: c10/cuda/CUDACachingAllocator.cpp, insert_events and process_events;
 // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
@@ -56,7 +56,8 @@ class LateBlocks final : public engine::Observer {
   struct Watched {
     const plan::Role* role = nullptr;
     const Noted* noted = nullptr;
-    std::vector<Duration> times;  // of the noted ops, in the order of the program
+    std::vector<Duration> times;   // of the noted ops, in the order of the program
+    std::vector<Duration> rounds;  // when all of each has ended
   };
 
   const Noted& noted_of(const plan::Role& role);
