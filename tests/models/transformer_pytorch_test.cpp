@@ -203,7 +203,8 @@ TEST_CASE("PyTorch's softmax handles the numbers of long 16-bit rows one by one"
     Execution how = execution(2, length);
     how.kernels.fusion = fusion;
     how.compute = compute;
-    for (const WorkItem& item : layer(network_work(kLlama, how)).forward)
+    const NetworkWork network = network_work(kLlama, how);
+    for (const WorkItem& item : layer(network).forward)
       if (const auto* named = std::get_if<NamedKernel>(&item); named && named->name == "softmax")
         return std::get<MemoryBound>(named->kernel).elements;
     return std::int64_t{-1};

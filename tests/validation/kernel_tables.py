@@ -183,10 +183,10 @@ def attention(line):
 
 def one_by_one(line):
     """PyTorch's softmax of 16-bit rows that no warp holds handles its numbers one by one"""
-    shape = re.match(r"(\d+)x(\d+)$", line["shape"].split()[0])
-    if (line["op"], line["implementation"]) != ("softmax", "eager") or not line["dtype"].endswith("16") or not shape:
+    if (line["op"], line["implementation"]) != ("softmax", "eager") or not line["dtype"].endswith("16"):
         return {}
-    rows, columns = (int(size) for size in shape.groups())
+    shape = re.match(r"(\d+)x(\d+)( |$)", line["shape"])
+    rows, columns = (int(shape[1]), int(shape[2])) if shape else (0, 0)
     return {"elements": rows * columns} if columns > 1024 else {}
 
 
