@@ -35,6 +35,12 @@ struct BlockSums {
   Bytes beside{};  // the most that it takes for a while, beyond that
 };
 
+// The passes of a part, and the most that one of them takes for a while: workspaces, logits.
+struct PartSums {
+  schedule::PassTimes times;
+  Bytes beside;
+};
+
 class Estimator {
  public:
   Estimator(const StepPlan& plan, const Lowered& lowered) : plan_(plan), lowered_(lowered) {}
@@ -47,8 +53,9 @@ class Estimator {
       for (const engine::MemoryEffect& effect : actor.program->resident)
         resident = resident + Bytes(effect.bytes);
       for (int at = 0; at < parts(plan_.shape); ++at) {
-        estimate.times.push_back(times_of(stage, at));
-        beside = std::max(beside, beside_activations(stage, at));
+        const PartSums part = sums_of(stage, at);
+        estimate.times.push_back(part.times);
+        beside = std::max(beside, part.beside);
         one_of_each = one_of_each + estimate.times.back().activations;
       }
       const Bytes left = actor.memory_capacity > Bytes(0)
@@ -109,24 +116,16 @@ class Estimator {
     return sums;
   }
 
-  // What any pass of a part takes for a while: workspaces, logits.
-  Bytes beside_activations(int stage, int at) const {
-    Bytes most{};
-    for (const CallKind kind :
-         {CallKind::forward, CallKind::backward_input, CallKind::backward_weight})
-      most = std::max(most, sums(stage, kind, at).beside);
-    return most;
-  }
-
-  schedule::PassTimes times_of(int stage, int at) const {
+  PartSums sums_of(int stage, int at) const {
     const BlockSums forward = sums(stage, CallKind::forward, at);
     const BlockSums input = sums(stage, CallKind::backward_input, at);
     const BlockSums weight = sums(stage, CallKind::backward_weight, at);
-    return {.forward = forward.work,
-            .backward_input = input.work,
-            .backward_weight = weight.work,
-            .communication = std::max(forward.sends, input.sends),
-            .activations = forward.taken + std::max(input.taken, Bytes(0))};
+    return {{.forward = forward.work,
+             .backward_input = input.work,
+             .backward_weight = weight.work,
+             .communication = std::max(forward.sends, input.sends),
+             .activations = forward.taken + std::max(input.taken, Bytes(0))},
+            std::max({forward.beside, input.beside, weight.beside})};
   }
 
   const StepPlan& plan_;

@@ -72,19 +72,23 @@ std::vector<bool> kept(const Step& step, const TimelineLimits& limits) {
   return actors;
 }
 
-// Tells several, the first only of the actors that it follows; empty: all.
+// Tells several. Each keeps to the actors that it knows.
 class All final : public engine::Observer {
  public:
-  explicit All(std::vector<bool> followed) : followed_(std::move(followed)) {}
   void add(engine::Observer& observer) { observers_.push_back(&observer); }
-  std::size_t size() const { return observers_.size(); }
-  engine::Observer& front() const { return *observers_.front(); }
+  // Null: nobody is to be told.
+  engine::Observer* observer() {
+    if (observers_.size() == 1) return observers_.front();
+    return observers_.empty() ? nullptr : this;
+  }
 
   void kernel_ended(const engine::KernelSpan& kernel) override {
-    tell(kernel.actor, [&](engine::Observer& o) { o.kernel_ended(kernel); });
+    for (engine::Observer* observer : observers_)
+      observer->kernel_ended(kernel);
   }
   void op_ended(const engine::Span& op) override {
-    tell(op.actor, [&](engine::Observer& o) { o.op_ended(op); });
+    for (engine::Observer* observer : observers_)
+      observer->op_ended(op);
   }
   bool may_be_told_late() const override {
     return std::all_of(observers_.begin(), observers_.end(),
@@ -92,13 +96,6 @@ class All final : public engine::Observer {
   }
 
  private:
-  template <class Tell>
-  void tell(engine::ActorId actor, const Tell& tell) {
-    for (std::size_t o = 0; o < observers_.size(); ++o)
-      if (o > 0 || followed_.empty() || followed_[index(actor)]) tell(*observers_[o]);
-  }
-
-  std::vector<bool> followed_;
   std::vector<engine::Observer*> observers_;
 };
 
@@ -139,13 +136,13 @@ void run_once(const Job& job, const StepOptions& options, const Beside& beside,
   StepWatcher watcher(
       step.plan, step.lowered,
       {.breakdowns = breakdowns, .loads = loads, .waiting = options.monitor, .only = only});
-  const bool watches = breakdowns || step.plan.rounds.count > 1;
-  if (beside.observer != nullptr)
+  All all;
+  if (breakdowns || step.plan.rounds.count > 1) all.add(watcher);
+  if (beside.observer != nullptr) {
+    all.add(*beside.observer);
     for (const engine::ActorId actor : beside.actors)
       run_options.recorded[index(actor)] = true;
-  All all(watches ? run_options.recorded : std::vector<bool>());
-  if (watches) all.add(watcher);
-  if (beside.observer != nullptr) all.add(*beside.observer);
+  }
   std::optional<LateBlocks> late;
   if (job.recipe.memory.launches_ahead.value() > 0) {
     all.add(
@@ -153,7 +150,7 @@ void run_once(const Job& job, const StepOptions& options, const Beside& beside,
     for (const lower::RankClass& own : step.lowered.classes)
       run_options.recorded[index(own.actor)] = true;
   }
-  if (all.size() > 0) run_options.observer = all.size() == 1 ? &all.front() : &all;
+  run_options.observer = all.observer();
   step.outcome = run(step.lowered.machine, run_options);
   if (std::holds_alternative<engine::Deadlock>(step.outcome)) return;
   for (std::size_t c = 0; c < step.devices.size(); ++c) {
