@@ -83,6 +83,10 @@ recipe::TrainingRecipe assemble_recipe(const TrainingSection& section,
                                        const models::Network& network,
                                        const topologies::GpuSpec& gpu, Findings& findings);
 
+// Errors where the network or the execution has no such kernels.
+void check_kernels(const recipe::TrainingRecipe& recipe, const models::Network& network,
+                   Findings& findings);
+
 // The kernel that is meant, with the one that frameworks take for `usual`; an error if the GPU
 // cannot run it. Source: docs/cost-attention.md.
 models::AttentionKernel assemble_attention(models::AttentionKernel kernel,
