@@ -44,6 +44,14 @@ enum class Fusion : std::uint8_t { by_hand, eager, compiled };
 // gradient in the logits' place (Transformer Engine's, Liger's).
 enum class LossKernels : std::uint8_t { by_hand, eager, compiled, in_place };
 
+// What makes weights of the scores of unfused attention.
+//   kernel:    one kernel that scales, masks and normalises, as Megatron-LM's.
+//   operators: PyTorch's, each a kernel: a scale, a mask, a softmax.
+//   fp32:      the same, but the softmax is of fp32 copies: scores are cast, and weights cast back
+//              for the product behind them, as Hugging Face's scripts and torch.autocast do, and
+//              Megatron-LM without its fused kernel (attention_softmax_in_fp32).
+enum class SoftmaxKernels : std::uint8_t { kernel, operators, fp32 };
+
 // What products that add to sums of gradients give autograd in place of a gradient, which it drops:
 // nothing, an empty array for each product, or one array for all products of one shape of weights,
 // which stays. Source: Transformer Engine, module/base.py, get_dummy_wgrad (2.3 on), and linear.py
@@ -123,6 +131,7 @@ struct KernelChoice {
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
   std::optional<bool> rotary_by_kernel{};  // without: eager ones are operators, others a kernel
+  std::optional<SoftmaxKernels> softmax;   // of unfused attention; without: of_softmax()
   bool bias_by_kernel = false;             // eager: biases are added behind products, not by them
   bool separate_projections = false;       // not fused: queries, keys and values by a product each
   bool separate_gate = false;              // gate and up projection by a product each
@@ -141,6 +150,10 @@ struct KernelChoice {
     if (loss) return *loss;
     if (fusion == Fusion::by_hand) return LossKernels::by_hand;
     return fusion == Fusion::eager ? LossKernels::eager : LossKernels::compiled;
+  }
+  SoftmaxKernels of_softmax() const {
+    return softmax.value_or(fusion == Fusion::eager ? SoftmaxKernels::operators
+                                                    : SoftmaxKernels::kernel);
   }
   bool rotary_by_operators() const { return !rotary_by_kernel.value_or(fusion != Fusion::eager); }
   // Attention is one kernel, an `Attention`, rather than products and what is between them.

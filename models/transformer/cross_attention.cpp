@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "models/transformer/pytorch_script.h"
+#include "models/transformer/score_script.h"
 
 namespace trainyard::models {
 namespace {
@@ -72,20 +73,17 @@ Kernel fused(const TransformerSlice& s, bool backward) {
                    .dropout = s.score_dropout};
 }
 
-std::int64_t score_elements(const TransformerSlice& s) {
-  return s.tokens * s.heads * s.memory_length;
+// A mask of padding is added; T5's are not scaled, and nor are others' here.
+Scores cross_scores(const TransformerSlice& s) {
+  return {.attention = "cross-attention",
+          .softmax = "cross softmax",
+          .keys = s.memory_length,
+          .scaled = false,
+          .causal = false};
 }
 
 bool by_hand(const TransformerSlice& s) {
   return s.kernels.fusion == Fusion::by_hand;
-}
-
-Bytes scores(const TransformerSlice& s) {
-  return score_elements(s) * s.element();
-}
-
-Bytes score_mask(const TransformerSlice& s) {
-  return Bytes(s.score_dropout ? score_elements(s) : 0);
 }
 
 Bytes context(const TransformerSlice& s) {
@@ -160,37 +158,19 @@ void heads_backward(WorkList& list, const TransformerSlice& s) {
                  query + key_value, query + key_value);
 }
 
-// Scores, softmax, dropout and sum. In T5 and eagerly, a mask of padding is added.
+// Scores, softmax, dropout and sum.
 void core_forward(WorkList& list, const TransformerSlice& s) {
   if (s.kernels.one_attention()) return list.kernel("cross-attention", fused(s, false));
-  const Bytes all = scores(s);
   list.kernel("cross-attention scores", scores_gemm(s));
-  if (s.kernels.fusion == Fusion::compiled) {
-    memory_bound(list, "cross softmax", MemoryOp::softmax, all,
-                 (s.score_dropout ? 2 : 1) * all + score_mask(s));
-  } else {
-    if (s.kernels.fusion == Fusion::eager)
-      reordered(list, s, "cross-attention mask", score_elements(s));
-    memory_bound(list, "cross softmax", MemoryOp::softmax, all, all);
-    if (s.score_dropout)
-      PytorchScript(list, s).pass("cross-attention dropout", MemoryOp::dropout, all,
-                                  all + score_mask(s), score_elements(s));
-  }
+  scores_to_weights(list, s, cross_scores(s));
   list.kernel("cross-attention context", over_memory_gemm(s));
 }
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
   if (s.kernels.one_attention()) return list.kernel("cross-attention backward", fused(s, true));
-  const Bytes all = scores(s);
-  const bool compiled = s.kernels.fusion == Fusion::compiled;
   list.kernel("cross-attention probability gradient", scores_gemm(s));
   list.kernel("cross-attention value gradient", over_tokens_gemm(s));
-  if (s.score_dropout && !compiled) {
-    memory_bound(list, "cross-attention dropout backward", MemoryOp::dropout, all + score_mask(s),
-                 all);
-  }
-  memory_bound(list, "cross softmax backward", MemoryOp::softmax,
-               2 * all + (compiled ? score_mask(s) : Bytes(0)), all);
+  weights_to_scores_gradient(list, s, cross_scores(s));
   list.kernel("cross-attention query gradient", over_memory_gemm(s));
   list.kernel("cross-attention key gradient", over_tokens_gemm(s));
 }

@@ -100,10 +100,6 @@ void check_autocast(Problems& problems, const Transformer& n, const Execution& e
     problems.push_back({kMember,
                         "16-bit products of fp32 weights (torch.autocast) are described of an "
                         "eager execution; set the execution to \"eager\""});
-  if (!e.kernels.one_attention())
-    problems.push_back({"fused_attention",
-                        "autocast runs the softmax of unfused attention in fp32, which is not "
-                        "described; set fused_attention"});
   if (e.tensor > 1)
     problems.push_back(
         {kMember,

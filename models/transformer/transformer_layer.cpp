@@ -13,6 +13,7 @@
 #include "models/transformer/experts.h"
 #include "models/transformer/finetune/adapters.h"
 #include "models/transformer/pytorch_script.h"
+#include "models/transformer/score_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -33,10 +34,6 @@ Kernel context_gemm(const TransformerSlice& s) {
   return Gemm{length, s.head_size, length, s.micro_batch * s.heads, s.of_heads()};
 }
 
-std::int64_t score_elements(const TransformerSlice& s) {
-  return s.tokens * s.heads * s.sequence_length;
-}
-
 void transpose(WorkList& list, const TransformerSlice& s, std::string name) {
   const Bytes qkv = s.tokens * s.qkv_width * s.element();
   memory_bound(list, std::move(name), MemoryOp::elementwise, qkv, qkv);
@@ -53,17 +50,8 @@ void rope(WorkList& list, const TransformerSlice& s, bool backward) {
 }
 
 void attention_core(WorkList& list, const TransformerSlice& s) {
-  const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention scores", scores_gemm(s));
-  if (s.positional == Positional::relative) {
-    memory_bound(list, "position bias sum", MemoryOp::elementwise, scores + position_bias_bytes(s),
-                 scores);
-  }
-  memory_bound(list, "softmax", MemoryOp::softmax, scores, scores);
-  if (s.score_dropout) {
-    memory_bound(list, "attention dropout", MemoryOp::dropout, scores,
-                 scores + Bytes(score_elements(s)));
-  }
+  scores_to_weights(list, s, self_scores(s));
   list.kernel("attention context", context_gemm(s));
 }
 
@@ -124,19 +112,9 @@ void core_forward(WorkList& list, const TransformerSlice& s) {
 
 void core_backward(WorkList& list, const TransformerSlice& s) {
   if (s.kernels.one_attention()) return fused_attention_backward(list, s);
-  const Bytes scores = score_elements(s) * s.element();
   list.kernel("attention probability gradient", scores_gemm(s));
   list.kernel("attention value gradient", context_gemm(s));
-  if (s.score_dropout) {
-    memory_bound(list, "attention dropout backward", MemoryOp::dropout,
-                 scores + Bytes(score_elements(s)), scores);
-  }
-  memory_bound(list, "softmax backward", MemoryOp::softmax, 2 * scores, scores);
-  if (s.positional == Positional::relative) {
-    // Summed over the sequences, and with what the other layers have added.
-    const Bytes bias = position_bias_bytes(s);
-    memory_bound(list, "position bias gradient", MemoryOp::elementwise, scores + bias, bias);
-  }
+  weights_to_scores_gradient(list, s, self_scores(s));
   list.kernel("attention query gradient", context_gemm(s));
   list.kernel("attention key gradient", context_gemm(s));
 }

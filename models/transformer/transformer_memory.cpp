@@ -18,6 +18,7 @@
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/experts.h"
+#include "models/transformer/score_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -174,8 +175,8 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   attention output = input of proj        m a hs / t d              both, where i is not d
 //   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
 //                                                         2 x 1 for 2 d where gates are kept in fp8
-//   unfused: softmax output                 m s a / t d
-//            its mask and dropped-out copy  m s a / t (1 + d)   with dropout
+//   unfused: softmax output                 m s a / t d         4 + d where it is of fp32 copies
+//            its mask and dropped-out copy  m s a / t (1 + d)   with dropout; 1 beside 4 + d
 //   fused:   softmax statistics             m a / t 4
 //   autocast: inputs of norms are of 4 bytes; those of linear layers are 16-bit copies, one for
 //            each layer, and the copies of weights  2 P
@@ -237,8 +238,7 @@ Piece* Tensors::find(PieceKind kind) {
 Bytes Tensors::scores(std::int64_t keys) const {
   const std::int64_t rows = s_.tokens * s_.heads;
   if (s_.kernels.fused_attention()) return rows * size_of(Dtype::fp32);
-  const Bytes probabilities = rows * keys * s_.element();
-  return s_.score_dropout ? 2 * probabilities + Bytes(rows * keys) : probabilities;
+  return kept_of_scores(s_, rows * keys);
 }
 
 void Tensors::attention_output(PieceKind core, PieceKind proj) {

@@ -20,6 +20,9 @@
 //                         dropout r w mask                        one w and the mask more
 //     backward            dropout r mask w; softmax 2r w;         one kernel 2r mask w
 //                         causal mask, scale r w each
+//     of fp32 copies      scores to fp32 d 4, softmax 4 4, weights  the same as without
+//                         from fp32 4 d; backward the same of
+//                         their gradients, softmax 4+4 4
 //   relative positions    their bias is added where scale and mask stand; its gradient: the scores'
 //                         r, the bias r w
 //   q, k, v (unfused)     a copy each, and of the context         the same
@@ -53,6 +56,7 @@
 #include "models/transformer/attention_script.h"
 #include "models/transformer/cross_attention.h"
 #include "models/transformer/pytorch_script.h"
+#include "models/transformer/score_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -180,16 +184,6 @@ class PytorchAttention final : public PytorchScript {
   }
 
  private:
-  std::int64_t score_count() const { return s_.tokens * s_.heads * s_.sequence_length; }
-  Bytes scores() const { return score_count() * s_.element(); }
-  // PyTorch's kernel for rows that no warp holds: above 1,024 numbers, since 2.10 or earlier 2,048.
-  // Source: aten/src/ATen/native/cuda/SoftMax.cu, host_softmax.
-  std::int64_t softmax_one_by_one() const {
-    constexpr std::int64_t kRowOfWarp = 1024;
-    const bool narrow = s_.element() <= Bytes(2);
-    return narrow && s_.sequence_length > kRowOfWarp ? score_count() : 0;
-  }
-  Bytes score_mask() const { return Bytes(s_.score_dropout ? score_count() : 0); }
   Kernel scores_gemm() const {
     const std::int64_t length = s_.sequence_length;
     return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.of_heads()};
@@ -257,21 +251,8 @@ void PytorchAttention::heads_gradient() {
 
 void PytorchAttention::core() {
   if (s_.kernels.one_attention()) return fused_attention_forward(list_, s_);
-  const Bytes bias = position_bias_bytes(s_);
   list_.kernel("attention scores", scores_gemm());
-  if (eager()) {
-    if (bias.count() > 0) {
-      pass("position bias sum", MemoryOp::elementwise, scores() + bias, scores(), score_count());
-    } else {
-      pass("attention scale", MemoryOp::elementwise, scores(), scores());
-      reordered(list_, s_, "attention mask", score_count());
-    }
-    pass("softmax", MemoryOp::softmax, scores(), scores(), softmax_one_by_one());
-    if (s_.score_dropout) dropout("attention dropout", scores(), score_mask());
-  } else {
-    pass("softmax", MemoryOp::softmax, scores() + bias,
-         (s_.score_dropout ? 2 : 1) * scores() + score_mask());
-  }
+  scores_to_weights(list_, s_, self_scores(s_));
   list_.kernel("attention context", context_gemm());
 }
 
@@ -279,16 +260,7 @@ void PytorchAttention::core_gradient() {
   if (s_.kernels.one_attention()) return fused_attention_backward(list_, s_);
   list_.kernel("attention probability gradient", scores_gemm());
   list_.kernel("attention value gradient", context_gemm());
-  if (eager() && s_.score_dropout) dropout_gradient("attention dropout", scores(), score_mask());
-  pass("softmax backward", MemoryOp::softmax, 2 * scores() + (eager() ? Bytes(0) : score_mask()),
-       scores());
-  const Bytes bias = position_bias_bytes(s_);
-  if (bias.count() > 0) {
-    pass("position bias gradient", MemoryOp::elementwise, scores() + bias, bias);
-  } else if (eager()) {
-    if (s_.causal) reordered(list_, s_, "attention mask backward", score_count());
-    pass("attention scale backward", MemoryOp::elementwise, scores(), scores());
-  }
+  weights_to_scores_gradient(list_, s_, self_scores(s_));
   list_.kernel("attention query gradient", context_gemm());
   list_.kernel("attention key gradient", context_gemm());
 }
@@ -450,10 +422,12 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
-  std::int64_t widest = s.fc1_width;
-  if (!s.kernels.fused_attention())
-    widest = std::max(widest, s.heads * std::max(s.sequence_length, s.memory_length));
-  return 2 * s.tokens * widest * s.element();
+  Bytes widest = s.fc1_width * s.element();
+  if (!s.kernels.fused_attention()) {
+    const std::int64_t scores = s.heads * std::max(s.sequence_length, s.memory_length);
+    widest = std::max(widest, scores * score_element(s));
+  }
+  return 2 * s.tokens * widest;
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {

@@ -182,6 +182,37 @@ TEST_CASE("cross-attention keeps its own terms") {
   }
 }
 
+// T5 scales no scores; its own have a bias, those of the encoder's tokens a mask.
+TEST_CASE("both kinds of scores go through fp32 copies where the softmax does") {
+  const std::int64_t b = 2, se = 32, sd = 16, a = 8;
+  EncoderDecoder keeps_all = small();
+  keeps_all.stack.dropout = false;
+  const auto with = [&](SoftmaxKernels softmax) {
+    Execution execution = how(b, se, sd);
+    execution.kernels.fusion = Fusion::eager;
+    execution.kernels.softmax = softmax;
+    const NetworkWork network = network_work(keeps_all, execution);
+    return network.kinds[decoder];
+  };
+  const LayerWork plain = with(SoftmaxKernels::operators), cast = with(SoftmaxKernels::fp32);
+  const auto lines = [](const LayerWork& layer, const char* first, const char* last) {
+    const Script all = script(layer.forward);
+    const auto begin = std::find(all.begin(), all.end(), first);
+    return Script(begin + 1, std::find(begin, all.end(), last));
+  };
+  CHECK(lines(plain, "attention scores", "attention context") ==
+        Script{"position bias sum", "softmax"});
+  CHECK(lines(cast, "attention scores", "attention context") ==
+        Script{"position bias sum", "attention scores to fp32", "softmax",
+               "attention weights from fp32"});
+  CHECK(lines(cast, "cross-attention scores", "cross-attention context") ==
+        Script{"cross-attention mask", "cross-attention scores to fp32", "cross softmax",
+               "cross-attention weights from fp32"});
+  const std::int64_t scores = b * a * sd * (sd + se);
+  CHECK(cast.kept.of(Module::attention_scores).count() ==
+        plain.kept.of(Module::attention_scores).count() + 4 * scores);
+}
+
 // One table for a stack: looked up once per pass, s^2 a elements, and added to the scores of every
 // layer; encoder and decoder have one each.
 TEST_CASE("relative positions are looked up once per stack and added in every layer") {
