@@ -48,7 +48,7 @@ struct Page {
   std::string_view pointer, file;
 };
 // The innermost of these that a key is, or stands in, names its page.
-constexpr std::array<Page, 44> kPages = {{
+constexpr std::array<Page, 45> kPages = {{
     {"", "file-formats.md"},
     {"/references", "validation.md"},
     {"/search", "search.md"},
@@ -73,6 +73,7 @@ constexpr std::array<Page, 44> kPages = {{
     {"/training/fused_attention", "cost-attention.md"},
     {"/training/execution", "cost-memory-bound.md"},
     {"/training/loss", "cost-memory-bound.md"},
+    {"/training/softmax", "cost-memory-bound.md"},
     {"/training/embedding_optimizer", "recommenders.md"},
     {"/training/memory", "memory.md"},
     {"/training/finetune", "guide/fine-tuning.md"},

@@ -171,6 +171,7 @@ constexpr Example kExamples[] = {
     {"/training/activation", R"("operators")"},
     {"/training/dropout", R"("operators")"},
     {"/training/rotary", R"("kernel")"},
+    {"/training/softmax", R"("fp32")"},
     {"/training/bias", R"("kernel")"},
     {"/training/projections", R"("separate")"},
     {"/training/key_value_heads", R"("repeated")"},

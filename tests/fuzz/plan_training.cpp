@@ -26,8 +26,8 @@ void draw_precision(Sketch& s) {
     s.set("/training/precision/parameters", fp8_weights ? "fp8" : "bf16");
   }
   const bool gathers = s.strategy == "fsdp" || s.strategy == "hsdp";
-  s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.fused_attention &&
-               s.stack() && s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
+  s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.stack() &&
+                s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
                draw.chance(40);
   if (s.autocast) s.set("/training/precision/parameters", "fp32");
   if (!s.autocast && draw.chance(40))
@@ -306,6 +306,12 @@ void draw_training(Sketch& s) {
   else if (s.stack() && draw.chance(20)) {
     s.set("/training/fused_attention", "unfused");
     s.set("/training/unaligned_heads", draw.word({"tensor_cores", "cuda_cores"}));
+    if (s.autocast)
+      s.set("/training/softmax", "fp32");
+    else if (s.execution == "compiled")
+      s.set("/training/softmax", "kernel");
+    else
+      s.set("/training/softmax", draw.word({"kernel", "operators", "fp32"}));
   }
   if (s.execution != "fused" || draw.chance(10)) s.set("/training/execution", s.execution);
   if (s.execution != "fused" && s.tokens() && draw.chance(30))

@@ -299,7 +299,10 @@ TEST_CASE("fp32 weights beside products of 16 bits are torch.autocast, where tha
   CHECK(with({"parallelism.tp=2"}).find(parameters) == 0);
   CHECK(with({"training.execution=fused"}).find(parameters) == 0);
   CHECK(with({"training.execution=compiled"}).find(parameters) == 0);
-  CHECK(with({"training.fused_attention=false"}).find("/training/fused_attention: ") == 0);
+  CHECK(with({"training.fused_attention=false"}) == "");
+  CHECK(with({"training.fused_attention=false", "training.softmax=fp32"}) == "");
+  CHECK(with({"training.fused_attention=false", "training.softmax=kernel"})
+            .find("/training/softmax: ") == 0);
   CHECK(with({"training.precision.gradients=bf16"}).find("/training/precision/gradients: ") == 0);
   CHECK(with({"training.precision.master_weights=fp32"}).find("/training/precision/master") == 0);
   CHECK(with({"parallelism.data_parallel.kind=fsdp"}).find(parameters) == 0);

@@ -27,6 +27,10 @@ constexpr std::array<json::Choice<bool>, 2> kByOperators = {
     {{"kernel", false}, {"operators", true}}};
 constexpr std::array<json::Choice<bool>, 2> kNormInputs = {{{"stored", false}, {"fp32", true}}};
 constexpr std::array<json::Choice<bool>, 2> kRotary = {{{"operators", false}, {"kernel", true}}};
+constexpr std::array<json::Choice<SoftmaxKernels>, 3> kSoftmaxes = {
+    {{"kernel", SoftmaxKernels::kernel},
+     {"operators", SoftmaxKernels::operators},
+     {"fp32", SoftmaxKernels::fp32}}};
 constexpr std::array<json::Choice<bool>, 2> kUnalignedHeads = {
     {{"tensor_cores", false}, {"cuda_cores", true}}};
 constexpr std::array<json::Choice<bool>, 2> kExpertWeights = {
@@ -112,6 +116,12 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
   f.choice("gate_projection", s.separate_gate, kProjections, json::optional,
            "Gate and up projection of a gated feed-forward layer: of one product (joint), or "
            "separate, of one each, as in Llama's own scripts.");
+  f.choice("softmax", s.softmax, kSoftmaxes,
+           "What makes weights of unfused attention's scores: kernel, one that scales, masks and "
+           "normalises, as Megatron-LM's masked-softmax fusion; operators, a kernel each; fp32, "
+           "operators whose softmax is of fp32 copies, cast back for the product behind it, as in "
+           "Hugging Face's Llama and T5 and under autocast. Default: operators if eager, fp32 if "
+           "autocast, else kernel.");
   f.choice("unaligned_heads", s.unaligned_heads_in_fp32, kUnalignedHeads, json::optional,
            "Cores on which unfused attention multiplies heads whose numbers are no multiple of 16 "
            "bytes; cuda_cores: in fp32, as libraries of 2022 did.");
@@ -174,6 +184,26 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   else if (stack->latent.used() && !*kernels.rotary_by_kernel)
     findings.error("/training/rotary", "those of latent attention are described as one kernel",
                    "remove it");
+}
+
+void check_softmax(const recipe::TrainingRecipe& recipe, const models::Network& network,
+                   Findings& findings) {
+  using models::SoftmaxKernels;
+  const models::KernelChoice& kernels = recipe.kernels;
+  if (!kernels.softmax) return;
+  const auto error = [&](const std::string& what, const char* cure) {
+    findings.error("/training/softmax", what, cure);
+  };
+  if (stack_of(network) == nullptr)
+    return error(fmt::format("{} has no attention", network.words()), "remove it");
+  if (kernels.one_attention())
+    return error("attention is one kernel, whose softmax is its own",
+                 "remove it, or set fused_attention to false");
+  if (kernels.fusion == models::Fusion::compiled && *kernels.softmax != SoftmaxKernels::kernel)
+    error("torch.compile makes one kernel of scale, mask and softmax",
+          "remove it, or make the execution \"eager\" or \"fused\"");
+  if (recipe.precision.autocasts() && *kernels.softmax != SoftmaxKernels::fp32)
+    error("torch.autocast takes softmaxes in fp32", "remove it");
 }
 
 void check_linear_layers(const models::KernelChoice& kernels, const models::Network& network,
@@ -278,6 +308,7 @@ void check_kernels(const recipe::TrainingRecipe& recipe, const models::Network& 
                    "remove it");
   check_norm_inputs(kernels, network, findings);
   check_operators(kernels, network, findings);
+  check_softmax(recipe, network, findings);
   check_linear_layers(kernels, network, findings);
   if (!has_attention && kernels.fusion == models::Fusion::by_hand)
     findings.error("/training/execution",

@@ -14,7 +14,7 @@ struct Word {
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; InternEvo's configs/7B_sft.py; what docs/software.md says
 // of others.
-constexpr std::array<Word, 218> kKeys = {{
+constexpr std::array<Word, 221> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -27,6 +27,7 @@ constexpr std::array<Word, 218> kKeys = {{
     {"allgather_bucket_size", "/parallelism/data_parallel/allgather_bucket_size"},
     {"apply_rotary_emb", "/training/rotary"},
     {"attention_heads", "/model/heads"},
+    {"attention_softmax_in_fp32", "\"fp32\" at /training/softmax"},
     {"attn_implementation", "/training/fused_attention"},
     {"autocast", "\"fp32\" at /training/precision/parameters, and the products' type at compute"},
     {"balance", "/parallelism/pipeline/layer_split"},
@@ -117,6 +118,7 @@ constexpr std::array<Word, 218> kKeys = {{
     {"lora_rank", "/training/finetune/rank"},
     {"lora_target_modules", "/training/finetune/targets"},
     {"lr", "remove it: it changes no step's time"},
+    {"masked_softmax_fusion", "\"kernel\" at /training/softmax"},
     {"max_position_embeddings", "/model/max_positions"},
     {"max_seq_len", "/training/sequence_length"},
     {"max_steps", "/training/samples, the steps times global_batch"},
@@ -148,6 +150,7 @@ constexpr std::array<Word, 218> kKeys = {{
     {"nn_linear", "/training/bias"},
     {"nnodes", "/cluster/nodes"},
     {"no_gradient_accumulation_fusion", "\"kernel\" at /training/gradient_accumulation"},
+    {"no_masked_softmax_fusion", "\"operators\" at /training/softmax"},
     {"no_rope_fusion", "\"operators\" at /training/rotary"},
     {"nproc_per_node", "/cluster/node/gpus"},
     {"num_attention_heads", "/model/heads"},
