@@ -108,9 +108,7 @@ HUGGING_FACE = {
     "gpt2": (gpt2_model, {"activation": "operators"}),  # gelu_new
     "bert": (lambda config: {"preset": "bert-large", "encoder": {"next_sentence": False}}, {}),
     "vit": (lambda config: {"preset": "vit-l-16"}, {"projections": "separate"}),
-    # Scores with a bias that is trained are left to PyTorch's plain operators.
-    "t5": (lambda config: {"preset": "t5-base"},
-           {"norm": "operators", "projections": "separate", "fused_attention": "sdpa_math"}),
+    "t5": (lambda config: {"preset": "t5-base"}, {"norm": "operators", "projections": "separate"}),
 }
 # Numbers of an array that each launch reads and writes; a launch is for dozens of arrays, fewer where they are large.
 # torch/optim/adam.py, _multi_tensor_adam, of 2 bytes, half a number of fp32: weights are scaled (2), first moments
