@@ -83,7 +83,7 @@ struct LayerForm {
   friend bool operator==(const LayerForm&, const LayerForm&) = default;
 };
 
-// Multi-head latent attention (models/transformer/latent_attention.cpp).
+// Multi-head latent attention (models/transformer/attention/latent_attention.cpp).
 struct LatentAttention {
   std::int64_t key_value_rank = 0;  // 0: plain projections of queries, keys and values
   std::int64_t query_rank = 0;      // 0: queries are projected from the hidden states

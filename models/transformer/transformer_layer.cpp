@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "models/layer/layer_script.h"
-#include "models/transformer/attention_script.h"
-#include "models/transformer/cross_attention.h"
+#include "models/transformer/attention/attention_script.h"
+#include "models/transformer/attention/cross_attention.h"
+#include "models/transformer/attention/score_script.h"
 #include "models/transformer/experts.h"
 #include "models/transformer/finetune/adapters.h"
 #include "models/transformer/pytorch_script.h"
-#include "models/transformer/score_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {

@@ -15,10 +15,10 @@
 #include <utility>
 
 #include "models/layer/layer_script.h"
-#include "models/transformer/attention_script.h"
-#include "models/transformer/cross_attention.h"
+#include "models/transformer/attention/attention_script.h"
+#include "models/transformer/attention/cross_attention.h"
+#include "models/transformer/attention/score_script.h"
 #include "models/transformer/experts.h"
-#include "models/transformer/score_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {

@@ -16,12 +16,12 @@
 //
 // Source: Vaswani et al., Attention Is All You Need, 2017, section 3.2.3; division as in
 // Megatron-LM's ParallelAttention with AttnType.cross_attn.
-#include "models/transformer/cross_attention.h"
+#include "models/transformer/attention/cross_attention.h"
 
 #include <utility>
 
+#include "models/transformer/attention/score_script.h"
 #include "models/transformer/pytorch_script.h"
-#include "models/transformer/score_script.h"
 
 namespace trainyard::models {
 namespace {

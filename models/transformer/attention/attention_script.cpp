@@ -12,7 +12,7 @@
 //   query, key and value once and of the output once, each way. Domain: c-1 hops hide behind c
 //   steps of attention only if a step is longer than a hop; the simulation decides. Source: see
 //   ContextMethod.
-#include "models/transformer/attention_script.h"
+#include "models/transformer/attention/attention_script.h"
 
 #include <algorithm>
 

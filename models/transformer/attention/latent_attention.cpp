@@ -9,7 +9,7 @@
 // With sequence parallelism the compressed states, not the hidden ones, are gathered: r_q + r_kv +
 // d_rope per token instead of h.
 // Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; Megatron-LM's MLASelfAttention.
-#include "models/transformer/attention_script.h"
+#include "models/transformer/attention/attention_script.h"
 
 namespace trainyard::models {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/transformer/score_script.h"
+#include "models/transformer/attention/score_script.h"
 
 #include "models/transformer/pytorch_script.h"
 
