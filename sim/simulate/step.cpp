@@ -90,6 +90,10 @@ class All final : public engine::Observer {
     for (engine::Observer* observer : observers_)
       observer->op_ended(op);
   }
+  bool walk(engine::StateWalk& walk) override {
+    return std::all_of(observers_.begin(), observers_.end(),
+                       [&](engine::Observer* o) { return o->walk(walk); });
+  }
   bool may_be_told_late() const override {
     return std::all_of(observers_.begin(), observers_.end(),
                        [](const engine::Observer* o) { return o->may_be_told_late(); });

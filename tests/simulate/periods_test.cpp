@@ -41,6 +41,8 @@ void vary(SplitMix64& random, Job& job) {
   constexpr std::array<const char*, 4> kSharding = {"allreduce", "distributed_optimizer", "zero2",
                                                     "fsdp"};
   job.plan.data_parallel.kind = kSharding[random.below(kSharding.size())];
+  if (random.below(2) == 0)
+    job.recipe.memory.launches_ahead = 1 + static_cast<std::int64_t>(random.below(400));
   job.length.samples = 1000;  // energy needs the loads of kernels
   job.cluster.server.gpu.busy_power = Watts(400);
 }
@@ -74,6 +76,8 @@ std::uint64_t check_same(const Job& job, bool unfold = false) {
   CHECK(quick->breakdowns == whole->breakdowns);
   CHECK(!whole->loads.empty());
   CHECK(quick->loads == whole->loads);
+  for (std::size_t c = 0; c < whole->devices.size(); ++c)
+    CHECK(quick->devices[c].late == whole->devices[c].late);
   return a.skipped;
 }
 

@@ -142,6 +142,9 @@ class StateWalk {
     if (reads()) image_->marks.push_back({actor, &calls});
   }
 
+  // Of the period that the state is moved on by. Requires: !reads().
+  std::int64_t times() const { return period_->times; }
+
   Duration now() const { return reads() ? image_->now : period_->after->now; }
 
  private:

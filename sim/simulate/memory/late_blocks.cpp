@@ -103,6 +103,7 @@ LateBlocks::LateBlocks(const plan::Cast& cast, const lower::Lowered& lowered,
     watched.noted = &noted_of(*watched.role);
     watched.times.assign(watched.noted->first.back(), Duration(0));
     watched.rounds.assign(watched.role->round_calls.size(), Duration(0));
+    watched.actor = static_cast<std::uint32_t>(own.actor);
     watched_.push_back(std::move(watched));
     watched_of_[index(own.actor)] = watched_.size();
   }
@@ -138,17 +139,50 @@ void LateBlocks::op_ended(const engine::Span& op) {
   const std::size_t place = watched_of_[index(op.actor)];
   if (place == 0) return;
   Watched& watched = watched_[place - 1];
-  const std::vector<std::size_t>& rounds = watched.role->round_calls;
-  const auto round = std::upper_bound(rounds.begin(), rounds.end(), op.call) - rounds.begin();
-  if (round < std::ssize(rounds)) {
-    Duration& end = watched.rounds[static_cast<std::size_t>(round)];
-    end = std::max(end, op.end);
-  }
+  watched.call = op.call;
+  if (Duration* end = watched.end_of_round()) *end = std::max(*end, op.end);
   const std::uint32_t block = watched.role->program.calls[op.call].block;
   const std::vector<std::uint32_t>& before = watched.noted->before[block];
   if (before[op.op] == before[op.op + 1]) return;
-  watched.times[watched.noted->first[op.call] + before[op.op]] =
-      watched.noted->freed[block][op.op] > 0 ? op.end : op.begin;
+  const Told told{op.call, before[op.op],
+                  watched.noted->freed[block][op.op] > 0 ? op.end : op.begin};
+  watched.times[watched.noted->first[told.call] + told.place] = told.time;
+  watched.recent.push_back(told);
+  ++watched.told;
+}
+
+Duration* LateBlocks::Watched::end_of_round() {
+  const std::vector<std::size_t>& ends = role->round_calls;
+  const auto round = std::upper_bound(ends.begin(), ends.end(), call) - ends.begin();
+  return round < std::ssize(ends) ? &rounds[static_cast<std::size_t>(round)] : nullptr;
+}
+
+void LateBlocks::Watched::repeat(std::int64_t ops, std::int64_t times_again, std::uint32_t calls,
+                                 Duration after) {
+  for (auto op = recent.end() - ops; op != recent.end(); ++op)
+    for (std::int64_t again = 1; again <= times_again; ++again)
+      times[noted->first[op->call + static_cast<std::size_t>(again) * calls] + op->place] =
+          op->time + again * after;
+  recent.clear();
+}
+
+// What it is told in a period it would be told in each that is skipped, so many calls and so long
+// later. It is told late of some, but as late each time.
+bool LateBlocks::walk(engine::StateWalk& walk) {
+  for (Watched& watched : watched_) {
+    if (watched.role->round_calls.size() > 1) walk.marks(watched.actor, watched.role->round_calls);
+    const std::int64_t told = watched.told;
+    const std::uint32_t call = watched.call;
+    Duration* const end = watched.end_of_round();
+    walk.sum(watched.told);
+    walk.call(watched.actor, watched.call);
+    if (walk.reads() || watched.call == call) continue;
+    const std::int64_t times = walk.times();
+    if (end != nullptr) *end += walk.shift();
+    watched.repeat((watched.told - told) / times, times,
+                   static_cast<std::uint32_t>((watched.call - call) / times), walk.shift() / times);
+  }
+  return true;
 }
 
 Bytes LateBlocks::of(std::size_t rank_class, std::int64_t ahead) const {

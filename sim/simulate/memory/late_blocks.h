@@ -40,6 +40,7 @@ class LateBlocks final : public engine::Observer {
   void kernel_ended(const engine::KernelSpan& /*kernel*/) override {}
   void op_ended(const engine::Span& op) override;
   bool may_be_told_late() const override { return true; }
+  bool walk(engine::StateWalk& walk) override;
 
   // How much more a rank of the class reserves at most than without late blocks, with at most so
   // many launches ahead (n). Requires: the run is over.
@@ -53,11 +54,23 @@ class LateBlocks final : public engine::Observer {
     std::vector<std::vector<std::uint32_t>> before;  // by block and op: noted ones; and of all
     std::vector<std::size_t> first;                  // by call: noted ones; and of all
   };
+  // What it was told of a noted op.
+  struct Told {
+    std::uint32_t call = 0, place = 0;  // the op's among the noted ones of the call
+    Duration time{};
+  };
   struct Watched {
     const plan::Role* role = nullptr;
     const Noted* noted = nullptr;
+    std::uint32_t actor = 0;
     std::vector<Duration> times;   // of the noted ops, in the order of the program
     std::vector<Duration> rounds;  // when all of each has ended
+    std::uint32_t call = 0;        // of the op that it was last told of
+    std::int64_t told = 0;         // of noted ops, with those of skipped periods
+    std::vector<Told> recent;      // the last of these, back to the last period that was skipped
+    Duration* end_of_round();      // of that call's; null: it has none
+    // The last ops come so often again, each so many calls and so long after the time before.
+    void repeat(std::int64_t ops, std::int64_t times_again, std::uint32_t calls, Duration after);
   };
 
   const Noted& noted_of(const plan::Role& role);
