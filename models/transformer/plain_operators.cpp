@@ -199,7 +199,7 @@ void rotary_by_operators(PytorchScript& script, WorkList& list, const Transforme
 
 void PytorchScript::dropout(const std::string& name, Bytes tensor, Bytes mask) {
   if (s_.kernels.dropout_by_operators) return run(*this, kDropout, name, tensor);
-  pass(name, MemoryOp::dropout, tensor, tensor + mask, tensor.count() / s_.element().count());
+  pass(name, MemoryOp::dropout, tensor, tensor + mask, mask.count());
 }
 
 void PytorchScript::dropout_gradient(const std::string& name, Bytes tensor, Bytes mask) {

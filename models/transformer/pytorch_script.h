@@ -69,7 +69,7 @@ class PytorchScript {
   void loss();
   void loss_gradient();
 
-  // Dropout of a tensor as a kernel of its own, which keeps `mask`.
+  // Dropout of a tensor as a kernel of its own, which keeps `mask`, a byte for each number.
   void dropout(const std::string& name, Bytes tensor, Bytes mask);
   void dropout_gradient(const std::string& name, Bytes tensor, Bytes mask);
 

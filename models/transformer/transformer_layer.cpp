@@ -459,7 +459,8 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   if (s.memory_length > 0) work.parameters += cross_attention_parameters(network, execution.tensor);
   work.output = s.stream_states();
   work.shared_buffers = chunked_buffers(s);
-  if (s.kernels.fusion != Fusion::by_hand) work.transient = pytorch_layer_transient(s);
+  const bool by_hand = s.kernels.fusion == Fusion::by_hand;
+  work.transient = by_hand ? score_transient(s) : pytorch_layer_transient(s);
   work.forward_transient = widened_weights(s, execution.finetune);
   work.transient = work.transient + work.forward_transient;
   leave_placeholders(work, s);

@@ -422,12 +422,7 @@ void pytorch_logits_backward(WorkList& list, const TransformerSlice& s) {
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {
-  Bytes widest = s.fc1_width * s.element();
-  if (!s.kernels.fused_attention()) {
-    const std::int64_t scores = s.heads * std::max(s.sequence_length, s.memory_length);
-    widest = std::max(widest, scores * score_element(s));
-  }
-  return 2 * s.tokens * widest;
+  return std::max(2 * s.tokens * s.fc1_width * s.element(), score_transient(s));
 }
 
 Bytes pytorch_logits_kept(const TransformerSlice& s) {

@@ -27,8 +27,7 @@ void draw_precision(Sketch& s) {
   }
   const bool gathers = s.strategy == "fsdp" || s.strategy == "hsdp";
   s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.stack() &&
-                s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
-               draw.chance(40);
+               s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers && draw.chance(40);
   if (s.autocast) s.set("/training/precision/parameters", "fp32");
   if (!s.autocast && draw.chance(40))
     s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));

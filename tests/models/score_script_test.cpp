@@ -70,13 +70,19 @@ TEST_CASE("an execution has its own softmax, and takes another one's") {
   CHECK(scores_of(with({Fusion::by_hand})) == one);
   CHECK(scores_of(with({Fusion::compiled})) == one);
   CHECK(scores_of(with({Fusion::eager, SoftmaxKernels::kernel})) == one);
-  CHECK(scores_of(with({Fusion::by_hand, SoftmaxKernels::operators})) == operators);
+  // Its products scale.
+  CHECK(scores_of(with({Fusion::by_hand, SoftmaxKernels::operators})) ==
+        Lines{"attention mask", "softmax"});
   CHECK(gradients_of(with({Fusion::eager, SoftmaxKernels::kernel})) == Lines{"softmax backward"});
   CHECK(gradients_of(with({Fusion::by_hand, SoftmaxKernels::operators})) ==
-        Lines{"softmax backward", "attention mask backward", "attention scale backward"});
+        Lines{"softmax backward", "attention mask backward"});
   // Another kernel keeps no other tensors.
   CHECK(with({Fusion::eager, SoftmaxKernels::kernel}).kept.total() ==
         with({Fusion::eager}).kept.total());
+  // Gradients of scores live beside them, but where the kernel leaves them in the weights' place.
+  CHECK(with({Fusion::by_hand}).transient.count() == 0);
+  CHECK(with({Fusion::by_hand, SoftmaxKernels::operators}).transient.count() == 2 * 2 * kScores);
+  CHECK(with({Fusion::by_hand, SoftmaxKernels::fp32}).transient.count() == 2 * 4 * kScores);
 }
 
 TEST_CASE("the softmax of fp32 copies casts scores before it and weights behind it") {
@@ -84,19 +90,36 @@ TEST_CASE("the softmax of fp32 copies casts scores before it and weights behind 
   CHECK(scores_of(with(cast)) == Lines{"attention scale", "attention mask",
                                        "attention scores to fp32", "softmax",
                                        "attention weights from fp32"});
+  // A mask that is added has no gradient.
   CHECK(gradients_of(with(cast)) == Lines{"attention weight gradients to fp32", "softmax backward",
                                           "attention score gradients from fp32",
-                                          "attention mask backward", "attention scale backward"});
+                                          "attention scale backward"});
   // To fp32 2 + 4 bytes, back 4 + 2, and a softmax of 4 for 2.
   const LayerWork plain = with({}), copies = with(cast);
   CHECK(memory_bytes(copies.forward) - memory_bytes(plain.forward) == (6 + 4 + 6) * kScores);
-  CHECK(memory_bytes(copies.backward) - memory_bytes(plain.backward) == (6 + 6 + 6) * kScores);
+  CHECK(memory_bytes(copies.backward) - memory_bytes(plain.backward) == (6 + 6 + 6 - 4) * kScores);
   // The softmax's own output is kept beside what the product reads, with dropout or without.
   CHECK(copies.kept.total().count() - plain.kept.total().count() == 4 * kScores);
   const LayerWork drops = with({.dropout = true});
   const LayerWork drops_copies = with({.softmax = SoftmaxKernels::fp32, .dropout = true});
   CHECK(drops_copies.kept.total().count() - drops.kept.total().count() == 2 * kScores);
   CHECK(copies.transient.count() == 2 * 4 * kScores);
+  // Megatron-LM masks what it has cast, in place: 28 and 32 bytes.
+  const LayerWork by_hand = with({Fusion::by_hand, SoftmaxKernels::fp32});
+  CHECK(scores_of(by_hand) == Lines{"attention scores to fp32", "attention mask", "softmax",
+                                    "attention weights from fp32"});
+  CHECK(gradients_of(by_hand) == Lines{"attention weight gradients to fp32", "softmax backward",
+                                       "attention mask backward",
+                                       "attention score gradients from fp32"});
+  const LayerWork one = with({Fusion::by_hand});
+  CHECK(memory_bytes(by_hand.forward) - memory_bytes(one.forward) == (28 - 4) * kScores);
+  CHECK(memory_bytes(by_hand.backward) - memory_bytes(one.backward) == (32 - 6) * kScores);
+  // fp16 is read by the softmax itself: 6 for 6 + 8, and backward 10 for 12 + 6.
+  const LayerWork half = with({.softmax = SoftmaxKernels::fp32, .compute = Dtype::fp16});
+  CHECK(scores_of(half) ==
+        Lines{"attention scale", "attention mask", "softmax", "attention weights from fp32"});
+  CHECK(memory_bytes(copies.forward) - memory_bytes(half.forward) == 8 * kScores);
+  CHECK(memory_bytes(copies.backward) - memory_bytes(half.backward) == 8 * kScores);
   // An fp32 computation copies nothing.
   const How single{Fusion::eager, SoftmaxKernels::fp32, false, false, Dtype::fp32};
   CHECK(scores_of(with(single)) == Lines{"attention scale", "attention mask", "softmax"});
@@ -117,4 +140,13 @@ TEST_CASE("autocast takes the softmax of fp32 copies, and drops before the copy 
   };
   CHECK(kept(cast) == (4 + 1 + 2) * kScores);
   CHECK(kept(plain) == kept(cast));
+  // Each number is drawn once, whatever its type; a script that says fp32 drops what it cast back.
+  const LayerWork drops = with(cast);
+  for (const WorkItem& item : drops.forward)
+    if (const auto* drop = std::get_if<NamedKernel>(&item);
+        drop && drop->name == "attention dropout")
+      CHECK(std::get<MemoryBound>(drop->kernel).elements == kScores);
+  const Lines said =
+      scores_of(with({.softmax = SoftmaxKernels::fp32, .dropout = true, .autocast = true}));
+  CHECK(said.back() == "attention dropout");
 }

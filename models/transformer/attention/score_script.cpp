@@ -1,5 +1,7 @@
 #include "models/transformer/attention/score_script.h"
 
+#include <algorithm>
+
 #include "models/transformer/pytorch_script.h"
 
 namespace trainyard::models {
@@ -27,8 +29,24 @@ class ScoreScript {
   Bytes stored() const { return count_ * s_.element(); }
   Bytes single() const { return count_ * size_of(Dtype::fp32); }
   Bytes mask() const { return Bytes(s_.score_dropout ? count_ : 0); }
-  // torch.autocast drops the softmax's own fp32 results, others what was cast back.
-  bool drops_single() const { return s_.score_dropout && s_.autocast && s_.widens_scores(); }
+  // What drops the softmax's own fp32 results: a script under torch.autocast that does not cast
+  // them itself (Hugging Face's BERT; its GPT-2 does).
+  bool drops_single() const {
+    return s_.score_dropout && s_.autocast && s_.widens_scores() && !s_.kernels.softmax;
+  }
+  // softmax(dtype=torch.float32) reads fp16 itself, and its gradient is fp16 (host_softmax,
+  // half_to_float); bf16 is cast before, as is what a script casts: T5's and Megatron-LM's.
+  bool reads_stored() const {
+    return eager() && s_.positional != Positional::relative && s_.stored == Dtype::fp16;
+  }
+  // Megatron-LM's and T5's products scale; Megatron-LM masks what it has cast.
+  bool scales() const { return scores_.scaled && eager(); }
+  bool masks_copies() const { return !eager() && s_.widens_scores(); }
+  // Hugging Face's Llama adds a mask that nobody trains; other decoders choose by it.
+  bool mask_has_gradient() const {
+    const bool adds = eager() && s_.kernels.softmax == SoftmaxKernels::fp32;
+    return scores_.causal && !adds;
+  }
   void pass(const std::string& name, MemoryOp op, Bytes read, Bytes written,
             std::int64_t one_by_one = 0) {
     script_.pass(name, op, read, written, one_by_one);
@@ -42,6 +60,7 @@ class ScoreScript {
   }
   void dropout(Bytes weights);
   void dropout_gradient(Bytes weights);
+  void mask_scores(const std::string& suffix);
   void softmax();
   void softmax_gradient();
   std::int64_t softmax_one_by_one() const;
@@ -73,11 +92,18 @@ void ScoreScript::dropout_gradient(Bytes weights) {
           : pass(name + " backward", MemoryOp::dropout, weights + mask(), weights);
 }
 
+void ScoreScript::mask_scores(const std::string& suffix) {
+  const std::string name = scores_.attention + " mask" + suffix;
+  if (masks_copies()) return pass(name, MemoryOp::elementwise, single(), single());
+  reordered(list_, s_, name, count_);
+}
+
 void ScoreScript::softmax() {
   if (!s_.widens_scores())
     return pass(scores_.softmax, MemoryOp::softmax, stored(), stored(), softmax_one_by_one());
-  widen(scores_.attention + " scores");
-  pass(scores_.softmax, MemoryOp::softmax, single(), single());
+  if (!reads_stored()) widen(scores_.attention + " scores");
+  if (masks_copies() && !biased()) mask_scores("");
+  pass(scores_.softmax, MemoryOp::softmax, reads_stored() ? stored() : single(), single());
   if (drops_single()) dropout(single());
   narrow(scores_.attention + " weights");
 }
@@ -87,8 +113,9 @@ void ScoreScript::softmax_gradient() {
   if (!s_.widens_scores()) return pass(name, MemoryOp::softmax, 2 * stored(), stored());
   widen(scores_.attention + " weight gradients");
   if (drops_single()) dropout_gradient(single());
-  pass(name, MemoryOp::softmax, 2 * single(), single());
-  narrow(scores_.attention + " score gradients");
+  pass(name, MemoryOp::softmax, 2 * single(), reads_stored() ? stored() : single());
+  if (masks_copies() && !biased() && mask_has_gradient()) mask_scores(" backward");
+  if (!reads_stored()) narrow(scores_.attention + " score gradients");
 }
 
 void ScoreScript::forward() {
@@ -99,9 +126,8 @@ void ScoreScript::forward() {
     pass("position bias sum", MemoryOp::elementwise, stored() + scores_.bias, stored(),
          eager() ? count_ : 0);
   } else if (by_operators()) {
-    if (scores_.scaled)
-      pass(scores_.attention + " scale", MemoryOp::elementwise, stored(), stored());
-    reordered(list_, s_, scores_.attention + " mask", count_);
+    if (scales()) pass(scores_.attention + " scale", MemoryOp::elementwise, stored(), stored());
+    if (!masks_copies()) mask_scores("");
   }
   softmax();
   if (s_.score_dropout && !drops_single()) dropout(stored());
@@ -118,10 +144,15 @@ void ScoreScript::backward() {
     // Summed over the sequences, and with what the other layers have added.
     pass("position bias gradient", MemoryOp::elementwise, stored() + scores_.bias, scores_.bias);
   } else if (by_operators() && !compiled()) {
-    if (scores_.causal) reordered(list_, s_, scores_.attention + " mask backward", count_);
-    if (scores_.scaled)
+    if (mask_has_gradient() && !masks_copies()) mask_scores(" backward");
+    if (scales())
       pass(scores_.attention + " scale backward", MemoryOp::elementwise, stored(), stored());
   }
+}
+
+// Of each score while a kernel of them runs.
+Bytes score_element(const TransformerSlice& s) {
+  return s.widens_scores() ? size_of(Dtype::fp32) : s.element();
 }
 
 }  // namespace
@@ -150,8 +181,12 @@ Bytes kept_of_scores(const TransformerSlice& s, std::int64_t scores) {
   return s.score_dropout ? 2 * weights + dropped : weights;
 }
 
-Bytes score_element(const TransformerSlice& s) {
-  return s.widens_scores() ? size_of(Dtype::fp32) : s.element();
+Bytes score_transient(const TransformerSlice& s) {
+  if (s.kernels.fused_attention()) return Bytes(0);
+  const bool by_operators = s.autocast || s.kernels.of_softmax() != SoftmaxKernels::kernel;
+  if (s.kernels.fusion == Fusion::by_hand && !by_operators) return Bytes(0);
+  const std::int64_t keys = std::max(s.sequence_length, s.memory_length);
+  return 2 * s.tokens * s.heads * keys * score_element(s);
 }
 
 }  // namespace trainyard::models

@@ -29,7 +29,8 @@ void weights_to_scores_gradient(WorkList& list, const TransformerSlice& slice,
 // that the product reads where it is of fp32 copies, and with dropout a mask and what is left.
 Bytes kept_of_scores(const TransformerSlice& slice, std::int64_t scores);
 
-// Of each score while a kernel of them runs.
-Bytes score_element(const TransformerSlice& slice);
+// Gradients of scores that live while an operator of theirs runs backward; 0 where Megatron-LM's
+// kernel leaves the gradient in the weights' place, or attention is fused.
+Bytes score_transient(const TransformerSlice& slice);
 
 }  // namespace trainyard::models

@@ -118,7 +118,7 @@ constexpr std::array<Word, 221> kKeys = {{
     {"lora_rank", "/training/finetune/rank"},
     {"lora_target_modules", "/training/finetune/targets"},
     {"lr", "remove it: it changes no step's time"},
-    {"masked_softmax_fusion", "\"kernel\" at /training/softmax"},
+    {"masked_softmax_fusion", "/training/softmax (\"kernel\", or \"operators\" if false)"},
     {"max_position_embeddings", "/model/max_positions"},
     {"max_seq_len", "/training/sequence_length"},
     {"max_steps", "/training/samples, the steps times global_batch"},
