@@ -327,3 +327,25 @@ TEST_CASE("experts exchange rows with all peers of their group") {
   experts.plan.experts.ranks = 8;
   CHECK(buffers_of_rank_0(experts) == nccl::ring(24) + nccl::pairs(24, false, 7, 0));
 }
+
+// Beside fp32 sums of P gradients 2 P bytes at most: of all layers when the pass ends, where they
+// are more than the activations that it gives back, and of the first few where they are less.
+TEST_CASE("gradients of a pass come one layer after the other and go when it is over") {
+  const auto beside_sums = [](Accumulation how, int microbatch) {
+    Job one = job({});
+    one.recipe.precision.compute = Dtype::bf16;
+    one.recipe.precision.gradients = Dtype::fp32;
+    one.recipe.accumulation = how;
+    one.recipe.micro_batch.size = microbatch;
+    one.recipe.global_batch = std::int64_t{2} * microbatch;
+    one.recipe.micro_batch.sequence_length = 64;
+    const StepReport report = summarize(one, *simulate_step(one));
+    const std::int64_t beside = of(report.memory, MemoryKind::gradients) - 4 * report.parameters;
+    return static_cast<double>(beside) / (2.0 * static_cast<double>(report.parameters));
+  };
+  CHECK(beside_sums(Accumulation::kernel, 1) == 0);
+  CHECK(beside_sums(Accumulation::converted, 64) == 1);
+  CHECK(beside_sums(Accumulation::after_pass, 1) == 1);
+  CHECK(beside_sums(Accumulation::after_pass, 64) > 0);
+  CHECK(beside_sums(Accumulation::after_pass, 64) < 0.5);
+}

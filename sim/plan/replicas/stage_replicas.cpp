@@ -22,8 +22,25 @@ Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
   return state_bytes(parameters, context_.recipe, context_.strategy()).gradients;
 }
 
+Bytes StageReplicas::gradients_of_pass(ChainRange places) const {
+  if (!gives_gradients_back()) return Bytes(0);
+  std::int64_t parameters = 0;
+  for (int place = places.first; place < places.last; ++place)
+    for (const ReplicaGroup& group : context_.groups)
+      parameters += context_.updated_at(group, place);
+  return unsummed_gradients(parameters, context_.recipe);
+}
+
+bool StageReplicas::gives_gradients_back() const {
+  return sums_gradients() && context_.recipe.accumulation == recipe::Accumulation::after_pass;
+}
+
+bool StageReplicas::sums_gradients() const {
+  return !context_.strategy().layer_units && !context_.strategy().fresh_gradients;
+}
+
 std::vector<models::WorkItem> StageReplicas::accumulation(std::int64_t parameters) const {
-  if (context_.strategy().layer_units || context_.strategy().fresh_gradients) return {};
+  if (!sums_gradients()) return {};
   return accumulation_work(parameters, context_.recipe, context_.step.shape.microbatches);
 }
 
@@ -52,11 +69,10 @@ void StageReplicas::hold_states(const StageParameters& parameters, int versions)
   builder.resident(MemoryKind::parameters, frozen, "frozen parameters");
   if (!context_.strategy().layer_units && !gradients_come_and_go())
     builder.resident(MemoryKind::gradients, states.gradients, kGradients);
-  const bool sums = !context_.strategy().layer_units && !context_.strategy().fresh_gradients;
-  if (sums && !context_.recipe.forward_only)
+  if (sums_gradients() && !gives_gradients_back() && !context_.recipe.forward_only)
     builder.resident(MemoryKind::gradients,
                      unsummed_gradients(parameters.dense + parameters.experts, context_.recipe),
-                     "gradients beside their sums");
+                     kUnsummed);
   if (!context_.recipe.forward_only)
     builder.resident(MemoryKind::gradients, parameters.placeholders, "placeholders of gradients");
   builder.resident(MemoryKind::optimizer_state, states.optimizer_state, "optimizer state");

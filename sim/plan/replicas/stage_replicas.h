@@ -17,6 +17,9 @@
 
 namespace trainyard::plan {
 
+// Owner in the memory ledger of gradients that wait to be added to their sums.
+inline constexpr const char* kUnsummed = "gradients beside their sums";
+
 class StageReplicas {
  public:
   // All references must outlive it. Requires: `step.shape` and `step.layers` are set.
@@ -30,6 +33,10 @@ class StageReplicas {
 
   // Bytes of the gradients of these dense parameters, which stay until the step.
   Bytes gradient_bytes(std::int64_t parameters) const;
+
+  // Those of these places that a backward pass makes beside their sums, one layer's after the
+  // other, and gives back when it is over.
+  Bytes gradients_of_pass(ChainRange places) const;
 
   // Adding new gradients to those of earlier micro-batches, where that is a kernel and not part of
   // this strategy's reductions.
@@ -62,6 +69,9 @@ class StageReplicas {
   const recipe::HostMemory& host() const { return context_.host; }
 
  private:
+  // Micro-batches add to sums of their gradients that stay.
+  bool sums_gradients() const;
+  bool gives_gradients_back() const;
   void look_at(const std::vector<schedule::Slot>& order);
 
   ReplicaContext context_;

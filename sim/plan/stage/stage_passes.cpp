@@ -133,6 +133,9 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
     acts.emplace_back(
         Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
+  if (kind != CallKind::backward_input)
+    acts.emplace_back(
+        Hold{MemoryKind::gradients, data_.gradients_of_pass({place, place + 1}), kUnsummed});
   if (kind == CallKind::backward_weight) return acts;
   for (int other = again.first; other < again.last; ++other)
     acts.emplace_back(
@@ -227,7 +230,10 @@ void StageBuilder::write_backward(const BlockKey& key) {
     branches_.after(place);
     data_.after(place);
   }
-  if (key.kind == CallKind::backward_input) builder_.settle("input gradients");
+  if (key.kind == CallKind::backward_input)
+    builder_.settle("input gradients");
+  else
+    builder_.release(MemoryKind::gradients, data_.gradients_of_pass(range(key.seat)), kUnsummed);
   pass_on(builder_, range(key.seat));
   if (key.kind != CallKind::backward_weight) scales_.after(range(key.seat), PairPart::backward);
   data_.end();
@@ -249,6 +255,7 @@ void StageBuilder::write_pair(const BlockKey& key) {
   }
   write_overlapped(builder_, first, second,
                    plan_.pipeline.overlap_passes ? Hidden::experts : Hidden::all);
+  builder_.release(MemoryKind::gradients, data_.gradients_of_pass(backward), kUnsummed);
   pass_on(builder_, forward);
   pass_on(builder_, backward);
   scales_.after(forward, PairPart::forward);
