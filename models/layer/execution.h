@@ -46,7 +46,7 @@ enum class LossKernels : std::uint8_t { by_hand, eager, compiled, in_place };
 
 // What makes weights of the scores of unfused attention.
 //   kernel:    one kernel that scales, masks and normalises, as Megatron-LM's.
-//   operators: PyTorch's, each a kernel: a scale, a mask, a softmax.
+//   operators: PyTorch's, each a kernel: a scale (by hand the product's), a mask, a softmax.
 //   fp32:      the same, but the softmax is of fp32 copies: scores are cast, and weights cast back
 //              for the product behind them, as Hugging Face's scripts and torch.autocast do, and
 //              Megatron-LM without its fused kernel (attention_softmax_in_fp32).

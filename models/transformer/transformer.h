@@ -127,10 +127,12 @@ struct TransformerSlice {
     const bool unaligned = (head_size * element()).count() % kAligned != 0;
     return unaligned && kernels.unaligned_heads_in_fp32 ? Dtype::fp32 : stored;
   }
-  // Unfused attention takes the softmax of fp32 copies of 16-bit scores.
+  // Of unfused attention; torch.autocast takes softmaxes in fp32.
+  SoftmaxKernels softmax() const { return autocast ? SoftmaxKernels::fp32 : kernels.of_softmax(); }
+  // It is of fp32 copies of 16-bit scores.
   bool widens_scores() const {
-    if (kernels.one_attention() || element() >= size_of(Dtype::fp32)) return false;
-    return autocast || kernels.of_softmax() == SoftmaxKernels::fp32;
+    return !kernels.one_attention() && element() < size_of(Dtype::fp32) &&
+           softmax() == SoftmaxKernels::fp32;
   }
   // What norms read is narrower than the fp32 copies of it that they are said to read.
   bool norms_cast() const {

@@ -34,7 +34,8 @@
 //   embedding             gradient zeroed, then added to;         the same
 //                         tied: a sum of both gradients
 //
-// A mask of what comes later is chosen by torch.where, which has a gradient; an encoder's is added.
+// A mask of what comes later is chosen by torch.where, which has a gradient; an encoder's is added,
+// and beside a softmax in fp32 (Llama's) a decoder's, too.
 // Eager copies of heads and masks, rotary embeddings, and a type changed to a wider one, handle
 // their numbers one by one (MemoryBound::elements), as operands are permuted, broadcast or of two
 // types: TensorIterator has vectors of contiguous operands of one type only. So does dropout, for

@@ -22,9 +22,7 @@ class ScoreScript {
  private:
   bool eager() const { return s_.kernels.fusion == Fusion::eager; }
   bool compiled() const { return s_.kernels.fusion == Fusion::compiled; }
-  bool by_operators() const {
-    return s_.autocast || s_.kernels.of_softmax() != SoftmaxKernels::kernel;
-  }
+  bool by_operators() const { return s_.softmax() != SoftmaxKernels::kernel; }
   bool biased() const { return scores_.bias > Bytes(0); }
   Bytes stored() const { return count_ * s_.element(); }
   Bytes single() const { return count_ * size_of(Dtype::fp32); }
@@ -41,7 +39,7 @@ class ScoreScript {
   }
   // Megatron-LM's and T5's products scale; Megatron-LM masks what it has cast.
   bool scales() const { return scores_.scaled && eager(); }
-  bool masks_copies() const { return !eager() && s_.widens_scores(); }
+  bool masks_copies() const { return !eager() && !biased() && s_.widens_scores(); }
   // Hugging Face's Llama adds a mask that nobody trains; other decoders choose by it.
   bool mask_has_gradient() const {
     const bool adds = eager() && s_.kernels.softmax == SoftmaxKernels::fp32;
@@ -102,7 +100,7 @@ void ScoreScript::softmax() {
   if (!s_.widens_scores())
     return pass(scores_.softmax, MemoryOp::softmax, stored(), stored(), softmax_one_by_one());
   if (!reads_stored()) widen(scores_.attention + " scores");
-  if (masks_copies() && !biased()) mask_scores("");
+  if (masks_copies()) mask_scores("");
   pass(scores_.softmax, MemoryOp::softmax, reads_stored() ? stored() : single(), single());
   if (drops_single()) dropout(single());
   narrow(scores_.attention + " weights");
@@ -114,7 +112,7 @@ void ScoreScript::softmax_gradient() {
   widen(scores_.attention + " weight gradients");
   if (drops_single()) dropout_gradient(single());
   pass(name, MemoryOp::softmax, 2 * single(), reads_stored() ? stored() : single());
-  if (masks_copies() && !biased() && mask_has_gradient()) mask_scores(" backward");
+  if (masks_copies() && mask_has_gradient()) mask_scores(" backward");
   if (!reads_stored()) narrow(scores_.attention + " score gradients");
 }
 
@@ -183,8 +181,7 @@ Bytes kept_of_scores(const TransformerSlice& s, std::int64_t scores) {
 
 Bytes score_transient(const TransformerSlice& s) {
   if (s.kernels.fused_attention()) return Bytes(0);
-  const bool by_operators = s.autocast || s.kernels.of_softmax() != SoftmaxKernels::kernel;
-  if (s.kernels.fusion == Fusion::by_hand && !by_operators) return Bytes(0);
+  if (s.kernels.fusion == Fusion::by_hand && s.softmax() == SoftmaxKernels::kernel) return Bytes(0);
   const std::int64_t keys = std::max(s.sequence_length, s.memory_length);
   return 2 * s.tokens * s.heads * keys * score_element(s);
 }

@@ -13,8 +13,8 @@ struct Scores {
   std::string softmax;
   std::int64_t keys = 0;  // that each query sees
   Bytes bias{};           // of relative positions, added to them
-  bool scaled = true;
-  bool causal = true;  // their mask has a gradient
+  bool scaled = true;     // by a kernel, where an eager script has one
+  bool causal = true;     // their mask has a gradient
 };
 
 // Those of a layer's own tokens.
