@@ -163,7 +163,8 @@ std::string training_rows(const StepReport& report) {
 std::string memory_row(const StepReport& report, const Painter& paint) {
   const simulate::MemoryReport& m = report.memory;
   const std::string verdict =
-      m.fits
+      m.is_tight ? paint.bad(fmt::format("tight, {} wanted", to_text(m.wanted)))
+      : m.fits
           ? paint.good("fits")
           : paint.bad(fmt::format("{} too much", to_text(std::max(m.peak - m.capacity, Bytes(0)))));
   const double used = m.capacity.count() > 0 ? static_cast<double>(m.peak.count()) /
@@ -410,8 +411,11 @@ std::string assumed_rows(std::span<const StepReport> reports) {
 std::string legend(std::span<const StepReport> reports) {
   const bool has_stages = std::any_of(reports.begin(), reports.end(),
                                       [](const StepReport& r) { return r.pipeline > 1; });
-  return wrap(fmt::format("idle: share of the compute streams' time{}",
-                          has_stages ? "; p2p: what stages send each other." : "."),
+  const bool has_tight = std::any_of(reports.begin(), reports.end(),
+                                     [](const StepReport& r) { return r.memory.is_tight; });
+  return wrap(fmt::format("idle: share of the compute streams' time{}{}.",
+                          has_stages ? "; p2p: what stages send each other" : "",
+                          has_tight ? "; ~: tight, fits as its allocator gives blocks back" : ""),
               0);
 }
 
@@ -420,8 +424,8 @@ std::vector<std::string> table_row(const StepReport& report, const simulate::Bas
                                    bool tokens) {
   const bool runs = report.step_time.has_value();
   const std::optional<double> factor = speedup(report, base);
-  const std::string memory =
-      fmt::format("{}{}", to_text(report.memory.peak), report.memory.fits ? "" : " !");
+  const std::string_view mark = report.memory.is_tight ? " ~" : report.memory.fits ? "" : " !";
+  const std::string memory = fmt::format("{}{}", to_text(report.memory.peak), mark);
   const std::string none = report.deadlock ? "stuck" : "OOM";
   return {escape_control(label_of(report)),
           runs ? to_text(*report.step_time) + (is_calibrated(report) ? "" : " uncalibrated") : none,

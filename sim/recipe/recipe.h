@@ -43,6 +43,9 @@ struct MemoryAllowance {
   Option<Bytes> context = Bytes(0);  // of the driver, with the code of kernels and libraries
   Option<double> fragmentation =
       0;  // that the framework's allocator reserves, in parts of the allocated
+  // What is left of it when an allocator that is short of room has given back what it can: so much
+  // has to fit.
+  Option<double> least_fragmentation = depends(0.0);
   Option<Bytes> blas_workspace =
       depends(Bytes(0));  // of the matrix library, from the framework's allocator
   bool nccl_buffers = false;

@@ -328,6 +328,7 @@ std::vector<json::Explained> explain(const Scenario& scenario) {
   recipe::MemoryAllowance& memory = sections.training.recipe.memory;
   memory.context = recipe.memory.context.value();
   memory.fragmentation = recipe.memory.fragmentation.value();
+  memory.least_fragmentation = recipe.memory.least_fragmentation.value();
   memory.blas_workspace = recipe.memory.blas_workspace.value();
   const ProfileChoice& profile = scenario.profiles.front();
   sections.cluster.calibration = profile.of_kind        ? "kind"

@@ -221,6 +221,7 @@ constexpr Example kExamples[] = {
     {"/training/memory/context", R"("512MiB")"},
     {"/training/memory/blas_workspace", R"("32MiB")"},
     {"/training/memory/fragmentation", "0.05"},
+    {"/training/memory/least_fragmentation", "0.02"},
     {"/training/memory/kept_outputs", "2"},
     {"/training/memory/launches_ahead", "270"},
     {"/training/memory/late_share", "0.3"},

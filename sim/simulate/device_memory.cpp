@@ -21,6 +21,10 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
+std::int64_t parts_per_million(double share) {
+  return std::llround(share * static_cast<double>(kMillion));
+}
+
 // What the ranks of one group send each other, over all connections on which they are a group.
 struct Sent {
   bool rings = false, pairs = false;
@@ -175,37 +179,45 @@ class Communicators {
   std::vector<bool> across_servers_;     // by the first player of a pipeline
 };
 
+Bytes share_of(Bytes whole, std::int64_t ppm) {
+  const std::int64_t bytes = whole.count();
+  return Bytes(bytes / kMillion * ppm + bytes % kMillion * ppm / kMillion);
+}
+
 }  // namespace
 
-Bytes DeviceMemory::fragmentation(Bytes allocated) const {
-  const std::int64_t bytes = allocated.count();
-  return Bytes(bytes / kMillion * fragmentation_ppm +
-               bytes % kMillion * fragmentation_ppm / kMillion);
+Bytes DeviceMemory::required(Bytes held) const {
+  return mapped(held) + share_of(mapped(held), least_fragmentation_ppm) + lost + outside();
 }
 
-Bytes DeviceMemory::reserved(Bytes held) const {
-  const Bytes mapped = allocated(held) + pools;
-  return mapped + fragmentation(mapped) + late;
+Bytes DeviceMemory::wanted_but_late(Bytes held) const {
+  return mapped(held) + share_of(mapped(held), fragmentation_ppm) + lost + outside();
 }
 
-void DeviceMemory::add_late(Bytes bytes, Bytes never, Bytes held) {
-  late = Bytes(0);
-  lost = never;
-  if (capacity > Bytes(0)) bytes = std::min(bytes, capacity - on_device(held));
-  late = std::max(bytes, lost);
+Bytes DeviceMemory::wanted(Bytes held) const {
+  return wanted_but_late(held) + (late - lost);
 }
 
 Bytes DeviceMemory::on_device(Bytes held) const {
-  return reserved(held) + nccl_buffers + context;
+  if (capacity == Bytes(0)) return wanted(held);
+  return std::max(required(held), std::min(wanted(held), capacity));
+}
+
+Bytes DeviceMemory::reserved(Bytes held) const {
+  return on_device(held) - outside();
+}
+
+Bytes DeviceMemory::waited_for(Bytes held) const {
+  return std::max(on_device(held) - wanted_but_late(held), Bytes(0));
 }
 
 Bytes DeviceMemory::budget() const {
   if (capacity == Bytes(0)) return Bytes(0);
   // The search goes from a little below to the exact budget, as fragmentation is rounded down.
-  const std::int64_t room = (capacity - nccl_buffers - context).count();
+  const std::int64_t room = (capacity - outside()).count();
   const std::int64_t whole = kMillion + fragmentation_ppm;
   std::int64_t most = room / whole * kMillion + room % whole * kMillion / whole;
-  while (on_device(Bytes(most + 1) - blas_workspace) <= capacity)
+  while (wanted_but_late(Bytes(most + 1) - blas_workspace) - lost <= capacity)
     ++most;
   return std::max(Bytes(most) - blas_workspace, Bytes(1));
 }
@@ -247,7 +259,8 @@ std::vector<DeviceMemory> device_memory(const Cast& cast, const lower::DevicePla
   DeviceMemory common;
   common.blas_workspace = allowance.blas_workspace;
   common.context = allowance.context;
-  common.fragmentation_ppm = std::llround(allowance.fragmentation * static_cast<double>(kMillion));
+  common.fragmentation_ppm = parts_per_million(allowance.fragmentation);
+  common.least_fragmentation_ppm = parts_per_million(allowance.least_fragmentation);
   std::vector<DeviceMemory> devices;
   const std::vector<topologies::GpuKind> kinds = gpu_kinds(cluster);
   const bool has_gpus =

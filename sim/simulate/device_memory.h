@@ -7,7 +7,9 @@
 //              sees: what nvidia-smi shows, and what has to fit
 //
 // Fragmentation is a share of the allocated bytes of the same instant, so that all three are
-// largest at one instant. docs/memory.md says where the default sizes come from.
+// largest at one instant. An allocator that is short of room gives a part of what it keeps back to
+// the device, so that less is required than is wanted. docs/memory.md says where the default sizes
+// come from.
 #pragma once
 
 #include <array>
@@ -30,25 +32,29 @@ namespace trainyard::simulate {
 struct DeviceMemory {
   Bytes capacity;  // 0: unlimited
   Bytes blas_workspace, nccl_buffers, context;
-  std::int64_t fragmentation_ppm = 0;
+  // Of what the allocator has: where there is room, and when it has given back what it can.
+  std::int64_t fragmentation_ppm = 0, least_fragmentation_ppm = 0;
   Bytes pools;  // that the allocator keeps for some streams beyond what is held when most is
-  // What comes back to it late (memory/late_blocks.h), as far as there is room, and a part of it
-  // in any case: an allocator that is short waits for the rest. No budget is less by it, as it
-  // follows from the step.
+  // What comes back to it late (memory/late_blocks.h), where there is room: an allocator that is
+  // short waits for it.
   Bytes late;
   Bytes lost;  // the part of it that never comes back in time
 
   Bytes allocated(Bytes held) const { return held + blas_workspace; }
-  Bytes fragmentation(Bytes allocated) const;
-  Bytes reserved(Bytes held) const;
+
+  // On the device: what has to fit, and what there would be with room for everything.
+  Bytes required(Bytes held) const;
+  Bytes wanted(Bytes held) const;
+
+  // As much of what is wanted as there is room for, but what is required in any case.
   Bytes on_device(Bytes held) const;
+  Bytes reserved(Bytes held) const;
 
-  // So much comes back late, beside a program that holds so much at its peak; so much of it never
-  // in time.
-  void add_late(Bytes bytes, Bytes never, Bytes held);
+  // The part of on_device() that came back late and need not be there.
+  Bytes waited_for(Bytes held) const;
 
-  // The most that a program may hold so that on_device() fits; 1 byte if nothing fits, 0 if there
-  // is no limit.
+  // The most that a program may hold so that what is wanted fits but for late blocks, as these
+  // follow from the step; 1 byte if nothing fits, 0 if there is no limit.
   Bytes budget() const;
 
   // The device's categories at an instant at which the program holds `held` by its own.
@@ -62,6 +68,11 @@ struct DeviceMemory {
     Bytes bytes;
   };
   std::array<Part, 4> parts(Bytes held) const;
+
+ private:
+  Bytes mapped(Bytes held) const { return allocated(held) + pools; }
+  Bytes outside() const { return nccl_buffers + context; }  // of the allocator
+  Bytes wanted_but_late(Bytes held) const;
 };
 
 // Devices by class. `channels`: by topologies::gpu_kinds those of a collective, as

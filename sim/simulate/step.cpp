@@ -118,9 +118,8 @@ std::size_t first_on_gpus(const Step& step) {
 void add_late_blocks(const Job& job, const LateBlocks& blocks, Step& step, std::size_t rank_class) {
   const Bytes late = blocks.of(rank_class, job.recipe.memory.launches_ahead.value());
   const double lost = job.recipe.memory.late_share * static_cast<double>(late.count());
-  step.devices[rank_class].add_late(
-      late, Bytes(std::llround(lost)),
-      step.trace().peaks[step.lowered.classes[rank_class].actor].peak);
+  step.devices[rank_class].late = late;
+  step.devices[rank_class].lost = Bytes(std::llround(lost));
 }
 
 // `only`: the class that is broken down; nothing: all are.

@@ -195,6 +195,10 @@ void draw_allowance(Sketch& s) {
   if (draw.chance(10)) s.set("/training/memory/context", draw.word({"0B", "300MiB"}));
   if (draw.chance(10)) s.set("/training/memory/blas_workspace", draw.word({"0B", "64MiB"}));
   if (draw.chance(10)) s.set("/training/memory/fragmentation", draw.pick({0.0, 0.1}));
+  if (draw.chance(5)) {
+    s.set("/training/memory/fragmentation", draw.pick({0.1, 0.3}));
+    s.set("/training/memory/least_fragmentation", draw.pick({0.0, 0.02, 0.1}));
+  }
   if (draw.chance(10)) s.set("/training/memory/kept_outputs", draw.between(0, 3));
   if (draw.chance(10)) s.set("/training/memory/launches_ahead", draw.between(0, 400));
   if (draw.chance(5)) {

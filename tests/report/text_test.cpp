@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "fixture.h"
+#include "sim/base/text.h"
 #include "tests/support/about.h"
 #include "tests/support/rooms.h"
 
@@ -86,6 +87,21 @@ TEST_CASE("less to spare than predicted peaks are off by is said") {
   CHECK(!has(to_text(report), "less than predicted peaks are off by"));
   report.memory.peak = Bytes(report.memory.capacity.count() / 100 * 97);
   CHECK(has(to_text(report), "to spare, less than predicted peaks are off by: a step takes"));
+}
+
+TEST_CASE("what is tight is said where people look") {
+  StepReport report = reports()[1];
+  CHECK(!has(to_text(report), "tight"));
+  report.memory.is_tight = true;
+  report.memory.wanted = report.memory.capacity + Bytes(std::int64_t{5} << 30);
+  const std::string text = to_text(report);
+  const std::string wanted = trainyard::to_text(report.memory.wanted);
+  CHECK(has(text, "tight, " + wanted + " wanted"));
+  CHECK(has(text, "Tight, its allocator would keep " + wanted));
+  CHECK(has(text, "memory is tight: rank"));
+  const std::string two = compare_text("two", std::vector{report, reports()[2]}, 0);
+  CHECK(has(two, trainyard::to_text(report.memory.peak) + " ~"));
+  CHECK(has(two, "~:"));
 }
 
 TEST_CASE("a comparison marks the fastest, stands it first and ends with it") {

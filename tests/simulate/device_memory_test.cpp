@@ -27,6 +27,7 @@ Job job(const ParallelDegrees& degrees, int gpus_per_server = 8) {
   result.recipe.micro_batch.sequence_length = 256;
   result.recipe.memory = {.context = Bytes(512 * kMiB),
                           .fragmentation = 0.02,
+                          .least_fragmentation = 0.02,
                           .blas_workspace = Bytes(32 * kMiB),
                           .nccl_buffers = true};
   result.plan.degrees = degrees;
@@ -66,6 +67,56 @@ TEST_CASE("allocated, reserved and device add up to the byte") {
   CHECK(device.reserved(Bytes(1000)) == Bytes(1407 + 351));  // 351.75 rounded down
 }
 
+TEST_CASE("an allocator that is short of room keeps as much as there is room for") {
+  DeviceMemory device;
+  device.context = Bytes(500);
+  device.fragmentation_ppm = 100'000;
+  device.least_fragmentation_ppm = 20'000;
+  device.late = Bytes(300);
+  device.lost = Bytes(50);
+  const Bytes held(1000), required(1000 + 20 + 50 + 500), wanted(1000 + 100 + 300 + 500);
+  CHECK(device.required(held) == required);
+  CHECK(device.wanted(held) == wanted);
+  CHECK(device.on_device(held) == wanted);  // no limit
+  CHECK(device.waited_for(held) == Bytes(250));
+  const auto with_room = [&](Bytes capacity) {
+    DeviceMemory limited = device;
+    limited.capacity = capacity;
+    CHECK(limited.reserved(held) + device.context == limited.on_device(held));
+    return std::pair(limited.on_device(held), limited.waited_for(held));
+  };
+  CHECK(with_room(wanted + Bytes(1)) == std::pair(wanted, Bytes(250)));
+  CHECK(with_room(Bytes(1700)) == std::pair(Bytes(1700), Bytes(50)));  // late blocks go first
+  CHECK(with_room(Bytes(1600)) == std::pair(Bytes(1600), Bytes(0)));
+  CHECK(with_room(required) == std::pair(required, Bytes(0)));
+  CHECK(with_room(required - Bytes(1)) == std::pair(required, Bytes(0)));  // does not fit
+}
+
+TEST_CASE("a step that fits by what its allocator gives back is tight") {
+  Job each = job({});
+  each.recipe.memory.least_fragmentation = 0.02;
+  each.recipe.memory.fragmentation = 0.1;
+  const auto report_with = [&](Bytes capacity) {
+    each.cluster.server.gpu.memory = capacity;
+    return summarize(each, *simulate_step(each));
+  };
+  const MemoryReport roomy = report_with(Bytes(std::int64_t{80} << 30)).memory;
+  CHECK(roomy.wanted == roomy.peak);
+  const std::int64_t allocated = roomy.allocated.count();
+  const Bytes required = roomy.wanted - Bytes(allocated / 10) + Bytes(allocated / 50);
+  for (const auto& [capacity, fits, is_tight] :
+       {std::tuple(roomy.wanted, true, false), std::tuple(roomy.wanted - Bytes(1), true, true),
+        std::tuple(required, true, true), std::tuple(required - Bytes(1), false, false)}) {
+    const StepReport report = report_with(capacity);
+    CHECK(report.memory.fits == fits);
+    CHECK(report.memory.is_tight == is_tight);
+    CHECK(report.has_room() == (fits && !is_tight));
+    CHECK(report.memory.peak == std::max(required, std::min(capacity, roomy.wanted)));
+    CHECK(report.memory.wanted == roomy.wanted);
+    CHECK(report.memory.allocated == roomy.allocated);
+  }
+}
+
 // Gathered layers, reduce buffers and sharded gradients are not there when activations are most.
 TEST_CASE("FSDP's streams keep their blocks, which no other strategy's do") {
   Job sharded = job({.tensor = 1, .data = 8, .pipeline = 1});
@@ -91,10 +142,11 @@ TEST_CASE("the budget is the most that still fits") {
       device.nccl_buffers = Bytes(100);
       device.context = Bytes(1000);
       device.fragmentation_ppm = ppm;
+      device.least_fragmentation_ppm = ppm / 2;
       CAPTURE(ppm);
       CAPTURE(capacity);
-      CHECK(device.on_device(device.budget()) <= device.capacity);
-      CHECK(device.on_device(device.budget() + Bytes(1)) > device.capacity);
+      CHECK(device.wanted(device.budget()) <= device.capacity);
+      CHECK(device.wanted(device.budget() + Bytes(1)) > device.capacity);
     }
   }
   DeviceMemory device;

@@ -73,6 +73,7 @@ Job job() {
   result.recipe.global_batch = 8;
   result.recipe.micro_batch.sequence_length = 256;
   result.recipe.memory.fragmentation = 0.02;
+  result.recipe.memory.least_fragmentation = 0.02;
   result.plan.degrees.tensor = 8;
   result.plan.tensor_parallel.sequence = true;
   return result;
@@ -153,6 +154,7 @@ TEST_CASE("late blocks add to what is reserved, and a part of them to what has t
     CHECK(full.memory.fits == (room >= 0));
     CHECK(full.step_time == (room >= 0 ? none.step_time : std::nullopt));
     CHECK(full.memory.reserved == none.memory.reserved + Bytes(std::max(room, 0)));
+    CHECK(full.memory.is_tight == (room >= 0));
   }
   // A quarter of it in any case.
   each.recipe.memory.late_share = 0.25;

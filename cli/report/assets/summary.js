@@ -22,7 +22,8 @@ function badge(v) {
   if (r.status === "deadlock") return el("span", {class: "badge bad"}, "never finishes");
   if (r.status !== "ok") return el("span", {class: "badge bad"}, "does not fit");
   if (v === baseline && variants.length > 1) return el("span", {class: "badge"}, "baseline");
-  if (variants.length === 1) return el("span", {class: "badge good"}, "fits");
+  if (variants.length === 1) return r.memory.tight ? el("span", {class: "badge warn"}, "fits tightly")
+                                                   : el("span", {class: "badge good"}, "fits");
   return el("span", {class: "badge " + (r.speedup >= 1 ? "good" : "warn")}, speedupText(r));
 }
 

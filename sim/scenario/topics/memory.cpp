@@ -20,6 +20,9 @@ void visit_fields(json::Fields& f, MemoryAllowance& s) {
           "capability 9.0 on, else 8320KiB.");
   f.field("fragmentation", s.fragmentation, json::between(0, 1),
           "Reserved by the framework's allocator beyond what is allocated, in parts of that.");
+  f.field("least_fragmentation", s.least_fragmentation, json::between(0, 1),
+          "What is left of it when the allocator, short of room, has given back what it can: so "
+          "much has to fit. Default: all of it.");
   f.field("nccl_buffers", s.nccl_buffers, json::optional,
           "NCCL's own buffers of every communicator are counted.");
   f.field("kept_outputs", s.kept_outputs, json::between(0, 1 << 10),
@@ -67,8 +70,10 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
     for (Option<Bytes>* held : {&memory.context, &memory.blas_workspace})
       held->otherwise(Bytes(0));
     memory.fragmentation.otherwise(0);
+    memory.least_fragmentation.otherwise(memory.fragmentation);
     return memory;
   }
+  memory.least_fragmentation.otherwise(memory.fragmentation);
   memory.blas_workspace.otherwise(blas_workspace(gpu));
   return memory;
 }
@@ -77,6 +82,11 @@ void validate_memory(const Scenario& scenario, Findings& findings) {
   if (scenario.recipe.memory.late_share > 0 && scenario.recipe.memory.launches_ahead == 0)
     findings.error("/training/memory/late_share", "nothing comes back late: launches_ahead is 0",
                    "remove it, or say how far the host is ahead");
+  if (scenario.recipe.memory.least_fragmentation > scenario.recipe.memory.fragmentation)
+    findings.error("/training/memory/least_fragmentation",
+                   fmt::format("more than the fragmentation, {}",
+                               scenario.recipe.memory.fragmentation.value()),
+                   "say no more than that");
   if (scenario.recipe.memory.kept_outputs == 0) return;
   const models::NetworkWork work =
       network_work(scenario.network, plan::execution(scenario.recipe, scenario.plan));

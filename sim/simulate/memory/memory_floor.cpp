@@ -232,7 +232,7 @@ std::vector<RoleMemory> memory_of_roles(const Job& job, const plan::StepPlan& pl
 
 MemoryFloor floor_of(const RoleMemory& role, Bytes held) {
   if (!role.on_gpu) return {.held = held, .on_device = Bytes(0), .capacity = Bytes(0)};
-  return {.held = held, .on_device = role.device.on_device(held), .capacity = role.device.capacity};
+  return {.held = held, .on_device = role.device.required(held), .capacity = role.device.capacity};
 }
 
 }  // namespace

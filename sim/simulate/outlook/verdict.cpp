@@ -26,15 +26,23 @@ std::string why_not(const StepReport& report) {
                             to_text(way.step_time));
 }
 
+std::string how_it_fits(const MemoryReport& memory) {
+  if (memory.is_tight)
+    return fmt::format("Tight, its allocator would keep {} of {}", to_text(memory.wanted),
+                       to_text(memory.capacity));
+  const Bytes spare = memory.capacity - memory.peak;
+  const bool is_narrow = static_cast<double>(spare.count()) <
+                         kErrorOfPeaks * static_cast<double>(memory.capacity.count());
+  return fmt::format("Fits with {} to spare{}", to_text(spare),
+                     is_narrow ? ", less than predicted peaks are off by" : "");
+}
+
 }  // namespace
 
 std::string verdict(const StepReport& report) {
   if (!report.step_time) return why_not(report);
-  const Bytes spare = report.memory.capacity - report.memory.peak;
-  const bool is_narrow = static_cast<double>(spare.count()) <
-                         kErrorOfPeaks * static_cast<double>(report.memory.capacity.count());
-  std::string text = fmt::format("Fits with {} to spare{}: a step takes {}", to_text(spare),
-                                 is_narrow ? ", less than predicted peaks are off by" : "",
+  std::string text = fmt::format("{}: a step takes {}{}", how_it_fits(report.memory),
+                                 report.memory.is_tight ? "at least " : "",
                                  to_text(*report.step_time));
   text += report.is_language ? fmt::format(", {} tokens/s", count_text(report.tokens_per_s))
                              : fmt::format(", {} samples/s", count_text(report.samples_per_s));

@@ -450,6 +450,12 @@ std::string describe_software(const StepReport& report) {
 
 std::vector<std::string> all_warnings(const StepReport& report) {
   std::vector<std::string> warnings;
+  if (const MemoryReport& memory = report.memory; memory.is_tight)
+    warnings.push_back(fmt::format(
+        "memory is tight: rank {} would hold {} of {}, and fits only where its allocator gives "
+        "blocks back, for which it waits; such runs end out of memory or take longer than "
+        "predicted",
+        memory.peak_rank, to_text(memory.wanted), to_text(memory.capacity)));
   if (std::string text = describe_extrapolation(report); !text.empty())
     warnings.push_back(std::move(text));
   warnings.insert(warnings.end(), report.warnings.begin(), report.warnings.end());

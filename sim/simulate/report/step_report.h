@@ -59,7 +59,11 @@ struct HostMemoryReport {
 
 struct MemoryReport {
   bool fits = true;
+  // It fits because the allocator gives back what it would keep: it may end out of memory all the
+  // same, and waits for the GPU when it does not.
+  bool is_tight = false;
   Bytes peak, capacity;       // of the device
+  Bytes wanted;               // that it would hold if there were room
   Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
   Bytes late;  // of both: comes back to an allocator that waits, and has no say in what fits
   int peak_rank = 0;
@@ -142,6 +146,7 @@ struct StepReport {
   bool is_language = true;           // tokens mean something
 
   bool fits = true;
+  bool has_room() const { return fits && !memory.is_tight; }
   std::optional<std::string> deadlock;  // text; then no time is known
   std::optional<Duration> step_time;    // empty if it does not fit or never finishes
   Duration simulated_step{};            // what it would take with enough memory

@@ -228,13 +228,15 @@ void account_memory(const Step& step, StepReport& report) {
   const engine::MemoryPeak& peak = trace.peaks[worst->actor];
   memory.allocated = device->allocated(peak.peak);
   memory.reserved = device->reserved(peak.peak);
-  memory.late = device->late - device->lost;
+  memory.late = device->waited_for(peak.peak);
+  memory.wanted = device->wanted(peak.peak);
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
   const auto by_category = device->by_category(peak.by_category);
   for (std::size_t k = 0; k < kMemoryKinds; ++k)
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
+  memory.is_tight = memory.fits && memory.wanted > memory.capacity;
 
   if (peak.ended.empty()) return;
   const engine::Program& program = role_of(step, *worst).program;

@@ -95,7 +95,9 @@ Json memory(const MemoryReport& report) {
   for (const MemoryReport::ModuleBytes& part : report.activations)
     activations.push_back({{"module", part.module}, {"bytes", part.bytes.count()}});
   return {{"fits", report.fits},
+          {"tight", report.is_tight},
           {"peak_bytes", report.peak.count()},
+          {"wanted_bytes", report.wanted.count()},
           {"reserved_bytes", report.reserved.count()},
           {"allocated_bytes", report.allocated.count()},
           {"capacity_bytes", report.capacity.count()},

@@ -299,8 +299,8 @@ class Bounder {
     device.blas_workspace = recipe().memory.blas_workspace;
     device.context = recipe().memory.context;
     constexpr double kMillion = 1e6;
-    device.fragmentation_ppm = std::llround(recipe().memory.fragmentation * kMillion);
-    return device.on_device(held);
+    device.least_fragmentation_ppm = std::llround(recipe().memory.least_fragmentation * kMillion);
+    return device.required(held);
   }
 
   Bytes kept(int stage) const {
