@@ -62,6 +62,7 @@ std::string row_text(const PredictedRecord& row, std::size_t width) {
   if (const std::optional<Pair> memory = row.memory()) line += pair_text(*memory, gibibytes_text);
   if (row.record.fits == false) line += "  out of memory";
   if (row.record.fits && !row.prediction.fits) line += "  said not to fit";
+  if (row.prediction.is_tight) line += "  said to be tight";
   if (row.prediction.scenario > 0)
     line += fmt::format("  scenario {}", row.prediction.scenario + 1);
   return line + "\n";
@@ -98,6 +99,8 @@ Value of_verdicts(const validation::Verdicts& verdicts) {
   count("misses", verdicts.missed);
   count("false_alarms", verdicts.false_alarms);
   count("fits", verdicts.ran);
+  count("tight_misses", verdicts.tight_missed);
+  count("tight_fits", verdicts.tight_ran);
   const std::optional<double> accuracy = verdicts.balanced_accuracy();
   out.set("balanced_accuracy", accuracy ? Value::of(*accuracy) : Value::null());
   return out;
@@ -133,6 +136,7 @@ Value of_row(const PredictedRecord& row) {
   pair("bytes", row.memory());
   if (row.record.fits) out.set("measured_fits", Value::of(*row.record.fits));
   out.set("predicted_fits", Value::of(row.prediction.fits));
+  out.set("predicted_tight", Value::of(row.prediction.is_tight));
   out.set("scenario", Value::of(static_cast<std::int64_t>(row.prediction.scenario)));
   return out;
 }

@@ -92,7 +92,7 @@ class PlanSearch {
       const std::optional<PlanTrial> trial = simulate(patch);
       if (!trial) return;
       consider(*trial);
-      if (!trial->outline.fits) continue;
+      if (!trial->outline.has_room()) continue;
       fits_plainly_ = fits_plainly_ || !recompute;
       return;
     }
@@ -135,7 +135,7 @@ class PlanSearch {
   }
 
   bool is_better(const PlanTrial& trial) const {
-    return trial.outline.fits &&
+    return trial.outline.has_room() &&
            (!best_ || trial.outline.simulated_step < best_->outline.simulated_step);
   }
 
@@ -172,6 +172,7 @@ class PlanSearch {
       }
       PlanTrial trial{patch, report};
       trial.outline.fits = true;
+      trial.outline.memory.is_tight = false;
       trial.outline.simulated_step = way.step_time;
       trial.outline.memory.peak = way.peak;
       consider(trial);

@@ -198,6 +198,12 @@ void Judge::simulate(Trial& trial) const {
         limit ? does_not_fit("needs", result.memory, *limit) : "the servers' memory is too small";
     return;
   }
+  if (report.memory.is_tight) {
+    trial.verdict = Verdict::does_not_fit;
+    trial.why =
+        "tight: " + does_not_fit("would hold", report.memory.wanted, report.memory.capacity);
+    return;
+  }
   if (spec_.step_time && result.step > *spec_.step_time) {
     trial.verdict = Verdict::unwanted;
     trial.why = fmt::format("a step above {}", to_text(*spec_.step_time));

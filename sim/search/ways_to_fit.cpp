@@ -276,7 +276,7 @@ class Search {
   std::vector<const Trial*> fastest() const {
     std::vector<const Trial*> fitting;
     for (const auto& trial : trials_)
-      if (trial->outline.fits) fitting.push_back(trial.get());
+      if (trial->outline.has_room()) fitting.push_back(trial.get());
     std::stable_sort(fitting.begin(), fitting.end(), [](const Trial* a, const Trial* b) {
       return a->outline.simulated_step < b->outline.simulated_step;
     });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "sim/scenario/scenario.h"
@@ -61,6 +62,7 @@ Prediction predict(const Value& document, const Record& record, const std::strin
   Prediction out;
   out.seconds = Seconds(report.simulated_step).count();
   out.fits = report.fits;
+  out.is_tight = report.memory.is_tight;
   const simulate::MemoryReport& fullest = report.memory;
   out.fullest = sums(fullest.allocated, fullest.reserved, fullest.peak);
   out.rank_0 = out.fullest;
@@ -77,13 +79,14 @@ SetScore score_of(const std::vector<const PredictedSet*>& sets) {
   Groups groups;
   for (std::size_t i = 0; i < sets.size(); ++i) {
     for (const PredictedRecord& row : sets[i]->rows) {
-      if (row.record.fits) score.verdicts.add(row.prediction.fits, *row.record.fits);
+      const Prediction& said = row.prediction;
+      if (row.record.fits) score.verdicts.add({said.fits, said.is_tight}, *row.record.fits);
       if (const std::optional<Pair> memory = row.memory()) memories.push_back(*memory);
       const std::optional<Pair> time = row.seconds();
       if (!time) continue;
       times.push_back(*time);
       if (!row.record.group.empty())
-        groups[{i, row.record.group}].push_back({*time, row.prediction.fits});
+        groups[{i, row.record.group}].push_back({*time, {said.fits, said.is_tight}});
     }
   }
   std::vector<std::vector<Alternative>> choices;
@@ -117,9 +120,10 @@ Prediction predict(const RecordSet& set, const Record& record, const PredictOpti
     try {
       Prediction one = predict(document_of(set, record, part, options), record, options.root);
       one.scenario = i;
-      const bool is_better = !best || (one.fits && !best->fits) ||
-                             (one.fits == best->fits && one.seconds < best->seconds);
-      if (is_better) best = one;
+      const auto order = [](const Prediction& of) {
+        return std::tuple(!of.fits, of.is_tight, of.seconds);
+      };
+      if (!best || order(one) < order(*best)) best = one;
     } catch (const ScenarioError& error) {
       for (Diagnostic& problem : in_file(error.diagnostics(), set, record, part))
         found.push_back(std::move(problem));

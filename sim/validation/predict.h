@@ -14,6 +14,7 @@ namespace trainyard::validation {
 struct Prediction {
   double seconds = 0;  // of a step; of one that does not fit, what it would take with enough memory
   bool fits = true;
+  bool is_tight = false;  // as of MemoryReport
   struct Memory {
     double allocated = 0, reserved = 0, device = 0;  // bytes at the peak
   };
@@ -28,8 +29,9 @@ struct PredictOptions {
   std::string software;  // of scenarios that name none; empty: none
 };
 
-// Of the record's scenarios, the fastest that fits; `problems` gets why others cannot be simulated
-// to their end. Their pointers are those of the record's file. Throws ScenarioError if none can be.
+// Of the record's scenarios, the fastest that fits, at best with room; `problems` gets why others
+// cannot be simulated to their end. Their pointers are those of the record's file. Throws
+// ScenarioError if none can be.
 Prediction predict(const RecordSet& set, const Record& record, const PredictOptions& options,
                    std::vector<Diagnostic>& problems);
 

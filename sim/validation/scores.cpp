@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
-#include <utility>
+#include <tuple>
 
 namespace trainyard::validation {
 namespace {
@@ -104,8 +104,9 @@ std::optional<Regret> pick_regret(std::span<const std::vector<Alternative>> choi
                  [&](const Alternative& a, const Alternative& b) { return key(a) < key(b); })
           ->time.measured;
     };
-    const double pick =
-        first([](const Alternative& a) { return std::pair(!a.fits, a.time.predicted); });
+    const double pick = first([](const Alternative& a) {
+      return std::tuple(!a.said.fits, a.said.is_tight, a.time.predicted);
+    });
     const double slower = pick / first([](const Alternative& a) { return a.time.measured; }) - 1;
     ++regret.choices;
     regret.mean += slower;
@@ -116,11 +117,12 @@ std::optional<Regret> pick_regret(std::span<const std::vector<Alternative>> choi
   return regret;
 }
 
-void Verdicts::add(bool predicted_fits, bool measured_fits) {
+void Verdicts::add(const SaidToFit& said, bool measured_fits) {
   if (measured_fits)
-    ++(predicted_fits ? ran : false_alarms);
+    ++(said.fits ? ran : false_alarms);
   else
-    ++(predicted_fits ? missed : foreseen);
+    ++(said.fits ? missed : foreseen);
+  if (said.fits && said.is_tight) ++(measured_fits ? tight_ran : tight_missed);
 }
 
 std::optional<double> Verdicts::balanced_accuracy() const {

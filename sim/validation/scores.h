@@ -45,14 +45,20 @@ struct Regret {
   double mean = 0, most = 0;
 };
 
+// What was said of a step's memory.
+struct SaidToFit {
+  bool fits = true;
+  bool is_tight = false;  // as of MemoryReport
+};
+
 struct Alternative {
   Pair time;
-  bool fits = true;  // predicted
+  SaidToFit said = {};
 };
 
 // Each item holds the alternatives of one choice; those of fewer than two are no choice. What is
-// predicted not to fit is not picked where something fits. Of equal predictions the first is
-// picked. Nothing without a choice.
+// said not to fit is not picked where something fits, nor what is tight where something is not. Of
+// equal predictions the first is picked. Nothing without a choice.
 std::optional<Regret> pick_regret(std::span<const std::vector<Alternative>> choices);
 
 // Whether steps fit in memory, as said and as seen.
@@ -61,8 +67,10 @@ struct Verdicts {
   std::size_t missed = 0;        // out of memory, and said to fit
   std::size_t false_alarms = 0;  // ran, and said not to fit
   std::size_t ran = 0;           // and said to fit
+  // Of `ran` and of `missed`, those that were said to be tight.
+  std::size_t tight_ran = 0, tight_missed = 0;
 
-  void add(bool predicted_fits, bool measured_fits);
+  void add(const SaidToFit& said, bool measured_fits);
 
   // The mean of the shares of both kinds that were told rightly: 0.5 is a coin. Nothing where
   // either kind is missing.

@@ -116,7 +116,7 @@ def validates_memory(folder):
     require_equal([round(row["error_bytes"], 9) for row in result["records"][:3]], [0, 0, 0], "errors")
     require(memory["allocated_bytes"] < memory["reserved_bytes"] < memory["peak_bytes"], memory)
     require_equal(result["out_of_memory"], {"hits": 1, "misses": 1, "false_alarms": 0, "fits": 3,
-                                            "balanced_accuracy": 0.75}, "verdicts")
+                                            "tight_misses": 0, "tight_fits": 0, "balanced_accuracy": 0.75}, "verdicts")
 
 
 @case

@@ -89,25 +89,35 @@ TEST_CASE("scores: nobody picks what is said not to fit, unless nothing does") {
   const auto regret = [](const std::vector<Alternative>& choice) {
     return pick_regret(std::vector<std::vector<Alternative>>{choice}).value().mean;
   };
-  CHECK(regret({{{1, 40}, false}, {{2, 15}}, {{3, 10}}}) == about(0.5));
-  CHECK(regret({{{1, 40}, false}, {{2, 20}, false}}) == about(1));
+  CHECK(regret({{{1, 40}, {false}}, {{2, 15}}, {{3, 10}}}) == about(0.5));
+  CHECK(regret({{{1, 40}, {false}}, {{2, 20}, {false}}}) == about(1));
   // The fastest of all is what the pick is held against, though it is said not to fit.
-  CHECK(regret({{{1, 10}, false}, {{2, 15}}}) == about(0.5));
+  CHECK(regret({{{1, 10}, {false}}, {{2, 15}}}) == about(0.5));
+}
+
+TEST_CASE("scores: nobody picks what is tight, unless nothing has room") {
+  const auto regret = [](const std::vector<Alternative>& choice) {
+    return pick_regret(std::vector<std::vector<Alternative>>{choice}).value().mean;
+  };
+  CHECK(regret({{{1, 40}, {true, true}}, {{2, 15}}, {{3, 10}}}) == about(0.5));
+  CHECK(regret({{{1, 40}, {false}}, {{2, 20}, {true, true}}, {{3, 10}, {true, true}}}) == about(1));
 }
 
 TEST_CASE("scores: balanced accuracy weighs both outcomes alike") {
   Verdicts verdicts;
   for (int i = 0; i < 98; ++i)
-    verdicts.add(true, true);
+    verdicts.add({true}, true);
   CHECK_FALSE(verdicts.balanced_accuracy());
-  verdicts.add(true, false);
+  verdicts.add({true, true}, false);
   CHECK(verdicts.balanced_accuracy() == 0.5);  // always "fits": a coin, although 98 of 99 are right
-  verdicts.add(false, false);
-  verdicts.add(false, true);
-  verdicts.add(false, true);
+  verdicts.add({false}, false);
+  verdicts.add({false}, true);
+  verdicts.add({false}, true);
   CHECK(verdicts.foreseen == 1);
   CHECK(verdicts.missed == 1);
   CHECK(verdicts.false_alarms == 2);
+  CHECK(verdicts.tight_missed == 1);
+  CHECK(verdicts.tight_ran == 0);
   CHECK(verdicts.balanced_accuracy().value() == about((0.5 + 0.98) / 2));
 }
 
