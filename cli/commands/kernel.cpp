@@ -42,11 +42,18 @@ scenario::ProfileChoice find_profile(const std::string& wanted, const topologies
   fail_unknown("profile", wanted, known, "--calibration");
 }
 
+// Products as they are where runs end before power lowers the clock.
+cost::Profile in_short_runs(cost::Profile profile) {
+  for (cost::GemmLaw& law : profile.gemm)
+    law.compute_efficiency *= law.short_run.value_or(1);
+  return profile;
+}
+
 struct Machine {
   topologies::GpuSpec gpu;
   cost::MachinePeaks peaks;
   simulate::Pricing pricing;
-  std::unique_ptr<cost::ComputeCost> compute;
+  std::unique_ptr<cost::ComputeCost> compute, compute_in_short_runs;
   std::vector<simulate::KernelClass> classes;
 
   // Whose numbers the times are, in words.
@@ -70,6 +77,9 @@ Machine find_machine(const KernelCommandOptions& options) {
   machine.compute = machine.pricing.profile
                         ? cost::fitted_compute_cost(*machine.pricing.profile, machine.peaks)
                         : cost::roofline_compute_cost(machine.peaks);
+  if (machine.pricing.profile)
+    machine.compute_in_short_runs =
+        cost::fitted_compute_cost(in_short_runs(*machine.pricing.profile), machine.peaks);
   const std::string path = scenario::preset_path(configs, "accuracy", "kernels");
   // All measured kernels that classes are of ran on GPUs.
   if (!machine.gpu.is_cpu() && scenario::is_file(path))
@@ -93,7 +103,8 @@ struct Answer {
 Answer answer(const Machine& machine, AskedKernel asked) {
   Answer result{std::move(asked), {}, {}, nullptr};
   const models::Kernel& kernel = result.asked.kernel;
-  result.estimate = machine.compute->time(kernel);
+  const bool quick = result.asked.in_short_run && machine.compute_in_short_runs;
+  result.estimate = (quick ? machine.compute_in_short_runs : machine.compute)->time(kernel);
   const auto& profile = machine.pricing.profile;
   if (profile) result.from = cost::law_origin(*profile, machine.peaks, kernel);
   const bool own = profile && machine.pricing.uncalibrated.empty();

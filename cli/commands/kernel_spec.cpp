@@ -309,6 +309,29 @@ std::vector<std::string> read_lines(const std::string& path) {
   return split(text, '\n');
 }
 
+// docs/kernel.md has the keys.
+AskedKernel kernel_of(std::string text, const std::string& kind, const KeyValues& values,
+                      Dtype usual) {
+  static const Names kKinds = {"gemm", "grouped_gemm", "attention", "conv", "memory"};
+  Reader reader(kind, values);
+  AskedKernel asked{std::move(text), {}};
+  const Named<bool> runs = {{"settled", false}, {"short", true}};
+  if (kind == "gemm" || kind == "grouped_gemm") {
+    asked.kernel = read_gemm(reader, usual, kind == "grouped_gemm");
+    asked.in_short_run = reader.choice<bool>("run", runs, false);
+  } else if (kind == "attention") {
+    asked.kernel = read_attention(reader, usual);
+  } else if (kind == "conv") {
+    asked.kernel = read_convolution(reader, usual);
+  } else if (kind == "memory") {
+    asked.kernel = read_memory(reader);
+  } else {
+    fail_unknown("kind of kernel", kind, kKinds);
+  }
+  reader.finish();
+  return asked;
+}
+
 AskedKernel kernel_of_row(const std::vector<std::string>& keys,
                           const std::vector<std::string>& cells, Dtype usual) {
   if (cells.size() != keys.size())
@@ -323,28 +346,10 @@ AskedKernel kernel_of_row(const std::vector<std::string>& keys,
   }
   for (const auto& [key, value] : values)
     text += fmt::format("{}{}={}", text.empty() ? ":" : ",", key, value);
-  return {kind + text, kernel_of(kind, values, usual)};
+  return kernel_of(kind + text, kind, values, usual);
 }
 
 }  // namespace
-
-models::Kernel kernel_of(const std::string& kind, const KeyValues& values, Dtype usual) {
-  static const Names kKinds = {"gemm", "grouped_gemm", "attention", "conv", "memory"};
-  Reader reader(kind, values);
-  models::Kernel kernel;
-  if (kind == "gemm" || kind == "grouped_gemm")
-    kernel = read_gemm(reader, usual, kind == "grouped_gemm");
-  else if (kind == "attention")
-    kernel = read_attention(reader, usual);
-  else if (kind == "conv")
-    kernel = read_convolution(reader, usual);
-  else if (kind == "memory")
-    kernel = read_memory(reader);
-  else
-    fail_unknown("kind of kernel", kind, kKinds);
-  reader.finish();
-  return kernel;
-}
 
 AskedKernel parse_kernel(const std::string& spec, Dtype usual) {
   const std::size_t colon = spec.find(':');
@@ -359,7 +364,7 @@ AskedKernel parse_kernel(const std::string& spec, Dtype usual) {
         values.emplace_back(word.substr(0, equal), word.substr(equal + 1));
     }
   }
-  return {spec, kernel_of(kind, values, usual)};
+  return kernel_of(spec, kind, values, usual);
 }
 
 std::vector<AskedKernel> read_kernels(const std::string& path, Dtype usual) {

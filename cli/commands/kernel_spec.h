@@ -18,6 +18,7 @@ class SpecError : public std::runtime_error {
 struct AskedKernel {
   std::string text;  // as it was written, or the row's keys and values
   models::Kernel kernel;
+  bool in_short_run = false;  // and not in one that has settled
 };
 
 using KeyValues = std::vector<std::pair<std::string, std::string>>;
@@ -25,9 +26,6 @@ using KeyValues = std::vector<std::pair<std::string, std::string>>;
 // "KIND:KEY=VALUE,...", or "gemm:MxNxK,...". `usual`: the type where none is said. Throws
 // SpecError.
 AskedKernel parse_kernel(const std::string& spec, models::Dtype usual);
-
-// One kernel from its kind and what is said of it; docs/kernel.md has the keys. Throws SpecError.
-models::Kernel kernel_of(const std::string& kind, const KeyValues& values, models::Dtype usual);
 
 // A CSV file whose first line names the keys, one of them `kind`; an empty cell says nothing, and
 // empty lines and those that begin with # are passed over. Throws ScenarioError with every wrong

@@ -73,6 +73,8 @@ struct GemmLaw {
   std::optional<GemmUnaligned> unaligned;  // without: as aligned ones
   // fp8: T with a scale for each row, block of 128 or 32 numbers over T with one for each tensor.
   std::optional<double> row_scaled, block_scaled, micro_scaled;
+  // e of runs that end before power lowers the clock, over e of settled ones.
+  std::optional<double> short_run;
   SizeRange m, n, k;
   std::vector<GemmResidual> residuals;
   Provenance from;

@@ -175,6 +175,8 @@ void visit_fields(json::Fields& f, GemmLaw& law) {
           "fp8: time with a scale for each row over that with one for each tensor.");
   f.field("block_scaled", law.block_scaled, kResidual, "fp8: the same, for each 128 numbers.");
   f.field("micro_scaled", law.micro_scaled, kResidual, "fp8: the same, for each 32 numbers.");
+  f.field("short_run", law.short_run, json::between(1, 2),
+          "e of runs that end before power lowers the clock, over e of settled ones.");
   range(f, "m", law.m, "Fitted rows of the result.");
   range(f, "n", law.n, "Fitted columns of the result.");
   range(f, "k", law.k, "Fitted sizes summed over.");

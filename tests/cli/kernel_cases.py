@@ -60,6 +60,28 @@ def dropout_in_attention(folder):
 
 
 @case
+def kernels_in_short_runs(folder):
+    """kernel: products of short runs are quicker where power holds settled ones back, and the same elsewhere"""
+    def times(gpu, *specs):
+        answers = json.loads(expect(0, "kernel", *specs, "--gpu", gpu, "--json")[0])["kernels"]
+        return [answer["time_us"] for answer in answers]
+    large = "gemm:8192x8192x8192,dtype=bf16"
+    usual, settled, short = times("h100", large, large + ",run=settled", large + ",run=short")
+    require_equal(usual, settled, "without run")
+    require(1.08 < settled / short < 1.13, (settled, short))  # 1.13 less memory's and the start's part
+    grouped = "grouped_gemm:groups=8,m=4096,n=4096,k=4096,dtype=bf16"
+    require(times("h100", grouped)[0] > 1.05 * times("h100", grouped + ",run=short")[0], "experts")
+    settled, short = times("a100-sxm4-80gb", large, large + ",run=short")
+    require_equal(settled, short, "A100")
+    path = write(folder, "kind,m,n,k,run\ngemm,8192,8192,8192,\ngemm,8192,8192,8192,short\n")
+    rows = rows_of(expect(0, "kernel", "--file", path, "--gpu", "h100", "--csv")[0])
+    require(float(rows[0]["time_us"]) > 1.08 * float(rows[1]["time_us"]), rows)
+    for spec, complaint in ((large + ",run=long", "no run is called 'long'"),
+                            ("conv:n=32,c=64,h=56,k=64,r=3,run=short", "no key of conv is called 'run'")):
+        require_one_line(expect(2, "kernel", spec, "--gpu", "h100")[1], complaint)
+
+
+@case
 def kernels_by_calibration(folder):
     """kernel: a GPU without a profile borrows, --calibration chooses, and without one the datasheet answers"""
     def ask(gpu, *words):

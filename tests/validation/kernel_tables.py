@@ -67,7 +67,7 @@ def gemm_fp16(line):
     m = int(line["m"])
     size = "m <= 128" if m <= 128 else "m <= 1024" if m <= 1024 else "m > 1024"
     return row(gpu_of(line["gpu"]), "fp16 " + size, "vidur", float(line["time_us"]), kind="gemm", m=m, n=int(line["n"]),
-               k=int(line["k"]), dtype="fp16")
+               k=int(line["k"]), dtype="fp16", run="short")
 
 
 def gemm2(line):
@@ -93,7 +93,7 @@ def gemm2(line):
         raise LeftOut("rate and time are not of this one product")
     time_us = float(line["time_us"] or 0) or work / (float(line["tflops"] or 0) * 1e6 or work * 1e9)
     how = "settled" if line["sustained"] == "1" else "short"
-    spec = {"kind": "gemm", "m": m}
+    spec = {"kind": "gemm", "m": m, "run": how}
     sums = {"adds_to": "fp32"} if "fp32 accumulate" in line["direction"] else {}
     scaling = SCALINGS.get(recipe.replace(",", " ").split(" ")[0]) if dtype == "fp8" else None
     if scaling:
@@ -118,7 +118,7 @@ def half_or_full(precision):
 def deepbench_gemm(line):
     dtype = half_or_full(line["precision"])
     return row(gpu_of(line["device"]), line["precision"][:30], "deepbench", 1e3 * float(line["time_ms"]), kind="gemm",
-               m=int(line["M"]), n=int(line["N"]), k=int(line["K"]), dtype=dtype)
+               m=int(line["M"]), n=int(line["N"]), k=int(line["K"]), dtype=dtype, run="short")
 
 
 def deepbench_conv(line):

@@ -27,9 +27,9 @@ sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import collectives
 from kernel_tables import TABLES, LeftOut
 
-KEYS = ("kind", "m", "n", "k", "adds_to", "scaling", "batch", "groups", "dtype", "heads", "kv_heads", "queries", "keys",
-        "head_size", "causal", "window", "pass", "kernel", "c", "h", "w", "r", "s", "layout", "stride_h", "stride_w",
-        "pad_h", "pad_w", "op", "bytes", "elements")
+KEYS = ("kind", "m", "n", "k", "adds_to", "scaling", "run", "batch", "groups", "dtype", "heads", "kv_heads", "queries",
+        "keys", "head_size", "causal", "window", "pass", "kernel", "c", "h", "w", "r", "s", "layout", "stride_h",
+        "stride_w", "pad_h", "pad_w", "op", "bytes", "elements")
 MOST_OF_A_SOURCE = 100  # rows that a table of one GPU counts for in an interval
 OPERATIONS = {"gemm": "gemm", "grouped_gemm": "grouped_gemm", "attention": "attention", "conv": "convolution",
               "memory": "memory"}

@@ -42,6 +42,7 @@ GemmLaw sustained_law(const GemmLaw& other, const SustainedShare& sustained) {
   GemmLaw law = other;
   law.dtype = sustained.dtype;
   law.residuals.clear();
+  law.short_run.reset();
   law.m = law.n = law.k = {};
   law.compute_efficiency = efficiency_at(law, sustained.share);
   law.from = origin_of(sustained, other);
