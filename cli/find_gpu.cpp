@@ -34,6 +34,7 @@ fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
   gpu.name = spec.name;
   gpu.peaks = simulate::peaks(spec);
   gpu.multiprocessors = spec.multiprocessors;
+  gpu.is_cpu = spec.is_cpu();
   return gpu;
 }
 

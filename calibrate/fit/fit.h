@@ -19,6 +19,7 @@ struct FitGpu {
   std::string name;  // of the preset
   cost::MachinePeaks peaks;
   int multiprocessors = 0;
+  bool is_cpu = false;
 };
 
 struct FitOptions {

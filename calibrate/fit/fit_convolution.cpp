@@ -34,10 +34,16 @@ void describe(const Sample& sample, FitRecord& record) {
   if (c.groups > 1) record.shape += fmt::format(" in {} groups", c.groups);
 }
 
-cost::ConvolutionLaw law_of(models::Dtype dtype, const std::vector<bool>& used,
+// cuDNN's kernels of their own for it are in fp32, on CUDA cores.
+bool has_winograd(const FitGpu& gpu, models::Dtype dtype) {
+  return dtype == models::Dtype::fp32 && !gpu.is_cpu;
+}
+
+cost::ConvolutionLaw law_of(const FitGpu& gpu, models::Dtype dtype, const std::vector<bool>& used,
                             const Constants& values) {
   cost::ConvolutionLaw law;
   law.dtype = dtype;
+  if (has_winograd(gpu, dtype)) law.winograd = cost::WinogradUse::separate;
   double* const factors[] = {
       &law.efficiency,      &law.kernel_3x3,      &law.few_channels,
       &law.data_gradient,   &law.weight_gradient, &law.strided_data_gradient,
@@ -50,7 +56,8 @@ cost::ConvolutionLaw law_of(models::Dtype dtype, const std::vector<bool>& used,
 }
 
 // Which factors the samples tell apart: each needs cases with and without it.
-std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
+std::vector<bool> told_apart(const FitGpu& gpu, models::Dtype dtype,
+                             const std::vector<const Sample*>& samples) {
   std::vector<int> with(6, 0);
   for (const Sample* sample : samples) {
     const models::Convolution& c = as<ConvolutionCase>(*sample).shape;
@@ -64,6 +71,7 @@ std::vector<bool> told_apart(const std::vector<const Sample*>& samples) {
   for (const int count : with)
     used.push_back(count > 0 && count < static_cast<int>(samples.size()));
   used[0] = true;
+  used[1] = used[1] && !has_winograd(gpu, dtype);
   used.push_back(static_cast<int>(samples.size()) >= kFewestForTiles);
   return used;
 }
@@ -124,7 +132,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
   for (const Sample* sample : task.samples)
     task.places.push_back(place_of(as<ConvolutionCase>(*sample).shape));
   task.distance = kShapeDistance;
-  const std::vector<bool> used = told_apart(task.samples);
+  const std::vector<bool> used = told_apart(f.gpu, dtype, task.samples);
   for (std::size_t i = 0; i < used.size(); ++i)
     if (used[i]) task.constants.push_back(searched(i, dtype));
   const auto times = [&](const cost::ComputeCost& cost, const std::vector<std::size_t>& which) {
@@ -134,11 +142,11 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
     return seconds;
   };
   task.predict = [&](const Constants& values, const std::vector<std::size_t>& which) {
-    return times(*cost_of(f, law_of(dtype, used, values)), which);
+    return times(*cost_of(f, law_of(f.gpu, dtype, used, values)), which);
   };
   if (!f.enough(task.samples, task.samples.size(), task.constants.size() + 2, describe)) return;
   const LawFit fit = fit_law(task);
-  cost::ConvolutionLaw law = law_of(dtype, used, fit.values);
+  cost::ConvolutionLaw law = law_of(f.gpu, dtype, used, fit.values);
   law.residuals = residuals(f, law, task, fit.with(SampleFate::fitted));
   const auto cost = cost_of(f, law);
   const std::size_t first = f.result.records.size();
@@ -155,7 +163,7 @@ void fit_dtype(const Fitting& f, models::Dtype dtype) {
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < fit.fates.size(); ++i)
     if (fit.fates[i] != SampleFate::rejected) kept.push_back(i);
-  law.residuals = residuals(f, law_of(dtype, used, fit.values), task, kept);
+  law.residuals = residuals(f, law_of(f.gpu, dtype, used, fit.values), task, kept);
   f.profile().convolution.push_back(std::move(law));
 }
 

@@ -121,6 +121,26 @@ double unfilled(double half_rate_tiles, const models::Convolution& c) {
   return 1 + half_rate_tiles / tiles;
 }
 
+std::optional<Winograd> winograd(const models::Convolution& c) {
+  constexpr std::int64_t kTile = 6, kFewChannels = 16;
+  const bool has_filter =
+      c.kernel_height == c.kernel_width && (c.kernel_height == 3 || c.kernel_height == 5);
+  if (!has_filter || c.groups > 1 || strided(c) || c.in_channels < kFewChannels)
+    return std::nullopt;
+  const std::int64_t results = kTile + 1 - c.kernel_height;  // of a tile, along a side
+  const bool of_images = c.pass == models::ConvolutionPass::data_gradient;
+  const std::int64_t height = of_images ? c.in_height : c.out_height;
+  const std::int64_t width = of_images ? c.in_width : c.out_width;
+  const std::int64_t tiles = c.batch * divide_up(height, results) * divide_up(width, results);
+  constexpr std::int64_t kTerms = kTile * kTile;
+  const std::int64_t numbers =
+      kTerms * (tiles * (c.in_channels + c.out_channels) + c.in_channels * c.out_channels);
+  const Bytes operands = numbers * models::size_of(c.dtype);
+  const auto products =
+      static_cast<double>(kTerms * tiles) * static_cast<double>(c.in_channels * c.out_channels);
+  return Winograd{Flops(2 * products), operands, operands + models::memory_traffic(c)};
+}
+
 Bytes layout_copies(const models::Convolution& c) {
   if (!c.channels_first || c.dtype == models::Dtype::fp32) return Bytes(0);
   constexpr std::int64_t kForward = 33, kBackward = 45;  // per cent of its tensors

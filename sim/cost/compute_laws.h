@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "models/layer/kernel.h"
 #include "sim/base/units.h"
@@ -67,6 +68,18 @@ models::Convolution padded(const models::Convolution& convolution);
 // of 128 x 128 numbers. A weight gradient's sums are divided into as many parts of 512 as there
 // are, each a tile. Source: docs/cost-convolution.md.
 double unfilled(double half_rate_tiles, const models::Convolution& convolution);
+
+// What Winograd's algorithm executes in kernels of their own.
+struct Winograd {
+  Flops product;     // of tiles brought into its form, one for each of their terms
+  Bytes operands;    // that it reads and writes
+  Bytes transforms;  // what brings images, filters and results into that form, or back
+};
+
+// With tiles of 6 x 6: 4 x 4 results of a 3 x 3 filter, 2 x 2 of a 5 x 5 one. Nothing for other
+// filters, strides, groups, and fewer than 16 channels. Source: Lavin and Gray 2016, sections 3, 4;
+// cuDNN, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED.
+std::optional<Winograd> winograd(const models::Convolution& convolution);
 
 // What is read and written to hand a convolution's images to tensor cores, which want them pixel by
 // pixel, and back: a part of its tensors, as convolutions between which nothing else stands share

@@ -112,6 +112,9 @@ class FittedCompute final : public ComputeCost {
     return law.fixed + p_norm({work / rate, bytes / stream}, law.exponent) / share;
   }
 
+  // By Winograd's algorithm, its product by the law, what stands around it one after the other.
+  std::optional<Seconds> in_tiles(const GemmLaw& law, const Convolution& convolution) const;
+
   // Of bytes that are read and written beside a kernel, of so many numbers in another order.
   Seconds permuted(Bytes moved, double numbers) const;
   // Of numbers that threads handle one by one; nothing where nobody measured how fast.
@@ -269,8 +272,10 @@ Estimate FittedCompute::time_of(const Attention& asked) const {
 
 double factor(const ConvolutionLaw& law, const Convolution& c) {
   double factor = law.efficiency;
-  if (c.kernel_height == 3 && c.kernel_width == 3) factor *= law.kernel_3x3;
-  if (c.in_channels / c.groups < 16) factor *= law.few_channels;
+  const bool has_few = c.in_channels / c.groups < 16;
+  const bool lacks_it = law.winograd == WinogradUse::fused && strided(c) && !has_few;
+  if (c.kernel_height == 3 && c.kernel_width == 3 && !lacks_it) factor *= law.kernel_3x3;
+  if (has_few) factor *= law.few_channels;
   switch (c.pass) {
     case ConvolutionPass::forward: break;
     case ConvolutionPass::data_gradient:
@@ -291,8 +296,10 @@ Estimate FittedCompute::time_of(const Convolution& given) const {
       gemm.law->compute_efficiency * (chosen.law ? factor(*chosen.law, convolution) : 1);
   const Convolution executed = padded(convolution);
   const double slower = chosen.law ? unfilled(chosen.law->half_rate_tiles, convolution) : 1;
-  const Seconds time = law_time(*gemm.law, convolution.dtype, efficiency, slower * flops(executed),
-                                memory_traffic(executed));
+  Seconds time = law_time(*gemm.law, convolution.dtype, efficiency, slower * flops(executed),
+                          memory_traffic(executed));
+  if (chosen.law && chosen.law->winograd == WinogradUse::separate)
+    time = std::min(time, in_tiles(*gemm.law, convolution).value_or(time));
   Reach reach = gemm.reach;
   if (!chosen.law) {
     reach.beyond("no law of convolutions, that of GEMMs instead");
@@ -309,6 +316,15 @@ Estimate FittedCompute::time_of(const Convolution& given) const {
   if (known && known->outside)
     reach.beyond(fmt::format("batch {} was not measured", convolution.batch));
   return {taken, reach.basis, reach.why};
+}
+
+std::optional<Seconds> FittedCompute::in_tiles(const GemmLaw& law,
+                                               const Convolution& convolution) const {
+  const std::optional<Winograd> tiled = winograd(convolution);
+  if (!tiled) return std::nullopt;
+  const BytesPerSecond stream(law.memory_efficiency * peaks_.memory_bandwidth.count());
+  return law_time(law, convolution.dtype, law.compute_efficiency, tiled->product, tiled->operands) +
+         tiled->transforms / stream;
 }
 
 // What a law measured in the other layout takes in that of the convolution: no less than the

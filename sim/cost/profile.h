@@ -123,6 +123,11 @@ struct ConvolutionResidual {
 
 // Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply;
 // the table corrects the shapes of known networks. Source: docs/cost-convolution.md.
+// Of Winograd's algorithm, which no stride can have.
+//   fused:    one kernel, whose gain kernel_3x3 is, without strides only
+//   separate: kernels that transform images around a product, where they are quicker
+enum class WinogradUse : std::uint8_t { none, fused, separate };
+
 struct ConvolutionLaw {
   models::Dtype dtype = models::Dtype::fp16;
   double efficiency = 1;    // every convolution
@@ -133,6 +138,7 @@ struct ConvolutionLaw {
   double strided_data_gradient = 1;  // besides, where images are larger than what comes out
   bool channels_first = false;       // measured in NCHW, with what that copies
   double half_rate_tiles = 0;        // tiles of the result at which it runs at half its rate
+  WinogradUse winograd = WinogradUse::none;
   std::vector<ConvolutionResidual> residuals;
   Provenance from;
   friend bool operator==(const ConvolutionLaw&, const ConvolutionLaw&) = default;

@@ -52,6 +52,10 @@ constexpr std::array<Choice<AttentionKernel>, 6> kAttentionKernels = {
      {"fa2", AttentionKernel::fa2},
      {"fa3", AttentionKernel::fa3},
      {"cudnn", AttentionKernel::cudnn}}};
+constexpr std::array<Choice<WinogradUse>, 3> kWinogradUses = {
+    {{"none", WinogradUse::none},
+     {"fused", WinogradUse::fused},
+     {"separate", WinogradUse::separate}}};
 constexpr std::array<Choice<CollectiveKind>, 5> kCollectives = {
     {{"all-reduce", CollectiveKind::all_reduce},
      {"all-gather", CollectiveKind::all_gather},
@@ -216,6 +220,9 @@ void visit_fields(json::Fields& f, ConvolutionLaw& law) {
           "Measured in NCHW, with the copies to and from NHWC that tensor cores need.");
   f.field("half_rate_tiles", law.half_rate_tiles, json::optional, kTiles,
           "Tiles of 128 x 128 of the result at which a convolution runs at half its rate.");
+  f.choice(
+      "winograd", law.winograd, kWinogradUses, json::optional,
+      "Winograd's algorithm: in one kernel, or in kernels of their own where those are quicker.");
   f.sections("residuals", law.residuals, json::optional, "Measured shapes.");
   for (ConvolutionResidual& row : law.residuals)
     row.shape.dtype = law.dtype;

@@ -146,6 +146,97 @@ TEST_CASE("a convolution with few tiles, or a strided data gradient, is slower b
   CHECK(close(compute(conv), dense / 4 / 0.5));
 }
 
+namespace {
+
+Convolution square(std::int64_t filter, std::int64_t side, ConvolutionPass pass) {
+  return {.batch = 2,
+          .in_channels = 64,
+          .out_channels = 128,
+          .in_height = side,
+          .in_width = side,
+          .out_height = side,
+          .out_width = side,
+          .kernel_height = filter,
+          .kernel_width = filter,
+          .pass = pass,
+          .dtype = Dtype::fp32};
+}
+
+}  // namespace
+
+TEST_CASE("Winograd's algorithm multiplies tiles of 6 x 6, one product for each term") {
+  for (const ConvolutionPass pass : {ConvolutionPass::forward, ConvolutionPass::data_gradient,
+                                     ConvolutionPass::weight_gradient}) {
+    // 4 x 4 results of 3 x 3: a quarter of the multiply-adds where tiles are whole, 2 x 8 x 8.
+    const Convolution whole = square(3, 32, pass);
+    const Winograd tiled = winograd(whole).value();
+    CHECK(tiled.product == 0.25 * flops(whole));
+    CHECK(tiled.operands == Bytes(4 * 36 * (128 * (64 + 128) + 64 * 128)));
+    CHECK(tiled.transforms == tiled.operands + memory_traffic(whole));
+    CHECK(winograd(square(3, 29, pass))->product == tiled.product);  // as much as of 32 x 32
+    // 2 x 2 of 5 x 5: 36 products for 100.
+    CHECK(winograd(square(5, 32, pass))->product == 0.36 * flops(square(5, 32, pass)));
+    for (const std::int64_t filter : {1, 2, 7})
+      CHECK_FALSE(winograd(square(filter, 32, pass)));
+    Convolution other = whole;
+    other.kernel_width = 5;
+    CHECK_FALSE(winograd(other));
+    other = whole;
+    other.groups = 2;
+    CHECK_FALSE(winograd(other));
+    other = whole;
+    other.out_height = other.out_width = 16;  // a stride
+    CHECK_FALSE(winograd(other));
+    other = whole;
+    other.in_channels = 15;
+    CHECK_FALSE(winograd(other));
+  }
+}
+
+TEST_CASE("a convolution takes Winograd's kernels where they are quicker") {
+  Profile with = profile();
+  with.gemm[0].exponent = 1;
+  with.gemm[0].dtype = Dtype::fp32;
+  with.convolution = {ConvolutionLaw{}};
+  with.convolution[0].dtype = Dtype::fp32;
+  Profile without = with;
+  with.convolution[0].winograd = WinogradUse::separate;
+  bool taken = false, left = false;
+  for (const std::int64_t channels : {16, 64, 256, 1024}) {
+    Convolution conv = square(3, 56, ConvolutionPass::weight_gradient);
+    conv.in_channels = conv.out_channels = channels;
+    const Winograd tiled = winograd(conv).value();
+    const double direct = seconds(without, conv);
+    const double rate = flops(conv).count() /
+                        (direct - 5e-6 - static_cast<double>(memory_traffic(conv).count()) / 500e9);
+    const double own = 5e-6 + tiled.product.count() / rate +
+                       static_cast<double>((tiled.operands + tiled.transforms).count()) / 500e9;
+    CHECK(seconds(with, conv) == about(std::min(direct, own)));
+    (own < direct ? taken : left) = true;
+  }
+  CHECK(taken);
+  CHECK(left);
+}
+
+TEST_CASE("what Winograd's algorithm gains in one kernel, a stride loses") {
+  Profile plain = profile();
+  ConvolutionLaw law;
+  law.kernel_3x3 = 1.8;
+  plain.convolution = {law};
+  Profile fused = plain;
+  fused.convolution[0].winograd = WinogradUse::fused;
+  Convolution conv = square(3, 56, ConvolutionPass::forward);
+  conv.dtype = Dtype::fp16;
+  conv.batch = 64;
+  conv.in_channels = conv.out_channels = 512;
+  CHECK(seconds(fused, conv) == seconds(plain, conv));
+  Convolution strided_one = conv;
+  strided_one.out_height = strided_one.out_width = 28;
+  CHECK(seconds(fused, strided_one) > 1.3 * seconds(plain, strided_one));
+  strided_one.in_channels = 3;  // priced by few_channels, as it was fitted
+  CHECK(seconds(fused, strided_one) == seconds(plain, strided_one));
+}
+
 TEST_CASE("channels are padded to eight for tensor cores only") {
   Convolution conv;
   conv.in_channels = 3;

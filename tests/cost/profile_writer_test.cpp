@@ -72,8 +72,8 @@ Profile full() {
                   0,
                   {},
                   from()}};
-  ConvolutionLaw convolution{Dtype::fp16, 0.56, 1.49, 0.15, 0.77,  0.91,
-                             0.7,         true, 13.8, {},   from()};
+  ConvolutionLaw convolution{Dtype::fp16,           0.56, 1.49,  0.15, 0.77, 0.91, 0.7, true, 13.8,
+                             WinogradUse::separate, {},   from()};
   Convolution shape{32, 64, 128, 56, 57, 28, 29, 3, 5, 2, ConvolutionPass::data_gradient};
   convolution.residuals = {{shape, 1.25}};
   p.convolution = {convolution};

@@ -101,7 +101,7 @@ void check_kernels(const Profile& profile, const Plausible& plausible) {
     CHECK(plausible.few_channels.holds(law.few_channels));
     CHECK(between(0.5, law.data_gradient, 1.1));
     CHECK(between(0.3, law.strided_data_gradient, 1));
-    CHECK(between(0, law.half_rate_tiles, 40));
+    CHECK(between(0, law.half_rate_tiles, 60));
     CHECK(between(0.5, law.weight_gradient, 1));
   }
   for (const MemoryLaw& law : profile.memory) {

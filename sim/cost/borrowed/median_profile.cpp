@@ -172,6 +172,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
           &ConvolutionLaw::strided_data_gradient, &ConvolutionLaw::half_rate_tiles})
       take_median(law, group, member);
     law.channels_first = group.front().law.channels_first;
+    law.winograd = group.front().law.winograd;
     law.from = merged(group);
     result.convolution.push_back(std::move(law));
   }

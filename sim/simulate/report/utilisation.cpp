@@ -10,12 +10,12 @@ namespace trainyard::simulate {
 
 namespace {
 
-// Winograd's algorithm computes a 3x3 convolution with up to four times fewer multiplications than
+// Winograd's algorithm computes a 3x3 or 5x5 convolution with up to four times fewer products than
 // its FLOPs say, so that it may pass the peak. Source: Lavin and Gray, CVPR 2016.
 bool may_pass_peak(const models::Kernel& kernel) {
   const auto* c = std::get_if<models::Convolution>(&kernel);
-  return c != nullptr && c->kernel_height == 3 && c->kernel_width == 3 &&
-         c->dtype == models::Dtype::fp32;
+  return c != nullptr && c->kernel_height == c->kernel_width &&
+         (c->kernel_height == 3 || c->kernel_height == 5) && c->dtype == models::Dtype::fp32;
 }
 
 }  // namespace
