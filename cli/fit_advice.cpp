@@ -53,7 +53,7 @@ std::vector<std::string> sets_that_reach(const ScenarioOptions& options,
 
 void add_ways_to_fit(const ScenarioOptions& options, const scenario::Scenario& scenario,
                      const FitAdvice& advice, Console& console, simulate::StepReport& report) {
-  if (report.fits || report.deadlock) return;
+  if (report.has_room() || report.deadlock) return;
   if (!scenario.other_jobs.empty()) {
     // What is set in the scenario would change its other jobs as well.
     report.warnings.push_back(

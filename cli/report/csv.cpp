@@ -64,6 +64,7 @@ Cells cells_of(const StepReport& r, const simulate::Baseline& base) {
       {"idle", number(r.bubble_fraction)},
       {"peak_bytes", fmt::format("{}", r.memory.peak.count())},
       {"capacity_bytes", fmt::format("{}", r.memory.capacity.count())},
+      {"tight", r.memory.is_tight ? "true" : "false"},
       {"gpus", fmt::format("{}", r.world_size)},
       {"steps", r.training ? number(total.steps) : ""},
       {"days", known ? number(total.days) : ""},

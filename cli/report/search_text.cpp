@@ -79,7 +79,7 @@ std::string reasons(const std::vector<Count>& counts, const char* of) {
 std::string why_others_lose(const SearchResult& result) {
   const std::uint64_t slower = result.beaten + result.simulated - result.best.size();
   std::string text = "why the others lose\n";
-  text += count_line(result.does_not_fit, "do not fit in memory");
+  text += count_line(result.does_not_fit, "do not fit in memory, or only tightly");
   text += count_line(
       slower, fmt::format("are no better ({} simulated, {} by what no step can be "
                           "shorter than), most of all for",

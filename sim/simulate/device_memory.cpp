@@ -198,6 +198,10 @@ Bytes DeviceMemory::wanted(Bytes held) const {
   return wanted_but_late(held) + (late - lost);
 }
 
+bool DeviceMemory::is_tight(Bytes held) const {
+  return required(held) <= capacity && wanted(held) > capacity;
+}
+
 Bytes DeviceMemory::on_device(Bytes held) const {
   if (capacity == Bytes(0)) return wanted(held);
   return std::max(required(held), std::min(wanted(held), capacity));

@@ -46,6 +46,9 @@ struct DeviceMemory {
   Bytes required(Bytes held) const;
   Bytes wanted(Bytes held) const;
 
+  // What is required fits, what is wanted does not.
+  bool is_tight(Bytes held) const;
+
   // As much of what is wanted as there is room for, but what is required in any case.
   Bytes on_device(Bytes held) const;
   Bytes reserved(Bytes held) const;

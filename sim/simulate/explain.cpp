@@ -114,6 +114,13 @@ void memory(const Job& job, const Step& step, Text out) {
     fmt::format_to(out, "  {:>9}  {:>9}  {:>9}\n", to_text(device.allocated(peak.peak)),
                    to_text(device.reserved(peak.peak)), to_text(device.on_device(peak.peak)));
   }
+  for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
+    const lower::RankClass& rank_class = step.lowered.classes[c];
+    const Bytes held = step.trace().peaks[rank_class.actor].peak;
+    if (step.devices[c].is_tight(held))
+      fmt::format_to(out, "rank {} is tight: {} wanted\n", rank_class.representative,
+                     to_text(step.devices[c].wanted(held)));
+  }
   frozen_shares(step, out);
   for (const topologies::GpuKind& kind : gpu_kinds(job.cluster))
     fmt::format_to(out, "capacity of a {}: {}\n", kind.gpu->name, to_text(kind.gpu->memory));

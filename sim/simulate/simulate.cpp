@@ -160,7 +160,8 @@ void add_interval(const scenario::Scenario& scenario, const Job& job, StepReport
   report.estimate_class = {std::string(job.network.words()), report.uncalibrated.empty(),
                            job.cluster.servers == 1};
   const std::string path = scenario::preset_path(scenario.configs, "accuracy", "steps");
-  if (!report.step_time || !scenario::is_file(path)) return;
+  // How much longer a tight step takes nobody knows.
+  if (!report.step_time || report.memory.is_tight || !scenario::is_file(path)) return;
   // All published steps are of GPUs.
   if (topologies::device_in_a_word(job.cluster) != "GPU") return;
   report.interval = interval(read_errors(path), report.estimate_class, *report.step_time);

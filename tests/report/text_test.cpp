@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/report/csv.h"
 #include "fixture.h"
 #include "sim/base/text.h"
 #include "tests/support/about.h"
@@ -102,6 +103,9 @@ TEST_CASE("what is tight is said where people look") {
   const std::string two = compare_text("two", std::vector{report, reports()[2]}, 0);
   CHECK(has(two, trainyard::to_text(report.memory.peak) + " ~"));
   CHECK(has(two, "~:"));
+  const std::string csv = compare_csv(std::vector{report, reports()[2]}, 0);
+  CHECK(has(csv, ",true,"));
+  CHECK(has(csv, ",false,"));
 }
 
 TEST_CASE("a comparison marks the fastest, stands it first and ends with it") {

@@ -24,6 +24,7 @@ function badge(v) {
   if (v === baseline && variants.length > 1) return el("span", {class: "badge"}, "baseline");
   if (variants.length === 1) return r.memory.tight ? el("span", {class: "badge warn"}, "fits tightly")
                                                    : el("span", {class: "badge good"}, "fits");
+  if (r.memory.tight) return el("span", {class: "badge warn"}, speedupText(r) + ", tight");
   return el("span", {class: "badge " + (r.speedup >= 1 ? "good" : "warn")}, speedupText(r));
 }
 
@@ -91,7 +92,8 @@ function card(v) {
             r.interval ? el("p", {class: "interval quiet"}, likeIt(r)) : null,
             r.reason ? el("p", {class: "reason"}, r.reason) : null,
             el("dl", {}, rates, trainingFacts(r, fact), updatesFact(r, fact), inputFact(r, fact), fact("Idle", percent(r.pipeline.bubble_fraction), "of the compute streams"),
-               fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes))),
+               fact("Memory", bytesText(r.memory.peak_bytes), "of " + bytesText(r.memory.capacity_bytes) +
+                              (r.memory.tight ? `, tight: ${bytesText(r.memory.wanted_bytes)} wanted` : ""))),
             memoryBar(r));
 }
 

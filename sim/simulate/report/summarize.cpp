@@ -236,7 +236,7 @@ void account_memory(const Step& step, StepReport& report) {
   for (std::size_t k = 0; k < kMemoryKinds; ++k)
     memory.by_category[k] = Bytes(by_category[k]);
   memory.fits = memory.peak <= memory.capacity;
-  memory.is_tight = memory.fits && memory.wanted > memory.capacity;
+  memory.is_tight = device->is_tight(peak.peak);
 
   if (peak.ended.empty()) return;
   const engine::Program& program = role_of(step, *worst).program;
