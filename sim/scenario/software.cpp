@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
@@ -22,12 +23,18 @@ void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::str
       {Severity::error, at.position(), "/software", std::move(message), std::move(hint)});
 }
 
+// Of what is known by two names.
+std::string usual_name(const std::string& name) {
+  if (name == "deepspeed-zero") return "deepspeed";
+  return name == "axolotl" ? "hf-trainer" : name;
+}
+
 // The file of the software that a scenario names; empty: none, or it is reported.
 std::string file_of(const Value& scenario, const Places& places,
                     std::vector<Diagnostic>& diagnostics) {
   const Value* name = scenario.find("software");
   if (name == nullptr || !name->is(Kind::string)) return "";
-  const std::string path = preset_path(places.configs, kFolder, name->text);
+  const std::string path = preset_path(places.configs, kFolder, usual_name(name->text));
   const bool plain = name->text.find_first_of("/\\") == std::string::npos;
   if (plain && is_file(path))
     return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
@@ -91,8 +98,34 @@ std::optional<Habit> habit_of(const Value& row, std::vector<Diagnostic>& diagnos
   return habit;
 }
 
+bool says(const Value& scenario, std::string_view pointer, const Value& wanted) {
+  const Value* said = json::find(scenario, pointer);
+  return said != nullptr && json::same(*said, wanted);
+}
+
+// Whether there is what the habit is about: a forward pass alone has no gradients and no states,
+// and replicas that divide no weights have nothing to agree on.
+bool has_its_subject(const Habit& habit, const Value& scenario) {
+  constexpr std::array<std::string_view, 4> kOfBackwardPasses = {
+      "/training/recompute", "/training/offload", "/training/gradient_clipping",
+      "/training/optimizer/gradient_passes"};
+  constexpr std::array<std::string_view, 3> kDivideWeights = {"fsdp", "hsdp", "zero3"};
+  const std::string_view key = habit.key;
+  if (says(scenario, "/training/forward_only", Value::of(true))) {
+    const auto is_of = [&](std::string_view pointer) { return key.starts_with(pointer); };
+    if (std::any_of(kOfBackwardPasses.begin(), kOfBackwardPasses.end(), is_of)) return false;
+    if (key == "/parallelism/data_parallel/kind")
+      return std::find(kDivideWeights.begin(), kDivideWeights.end(), habit.value->text) !=
+             kDivideWeights.end();
+  }
+  return key != "/training/gradient_clipping" ||
+         (!says(scenario, "/training/optimizer/type", Value::of("none")) &&
+          !says(scenario, "/parallelism/data_parallel/kind", Value::of("parameter_server")));
+}
+
 bool is_wanted(const Habit& habit, const Value& scenario) {
   if (json::find(scenario, habit.key) != nullptr) return false;
+  if (!has_its_subject(habit, scenario)) return false;
   return habit.when == nullptr ||
          std::all_of(habit.when->members.begin(), habit.when->members.end(),
                      [&](const json::Member& member) {

@@ -41,6 +41,25 @@ TEST_CASE("a small scenario is read into plain values, defaults derived") {
   CHECK(s.label == "small");
 }
 
+TEST_CASE("an order of stages means nothing to one stage") {
+  test::Folder folder("one-stage");
+  const std::string path = folder.write("s.json", test::kSmall);
+  const auto load = [&](const std::string& schedule, const std::string& stages) {
+    return load_scenario(path, {"parallelism.tp=1", "parallelism.pp=" + stages,
+                                "parallelism.pipeline.schedule=" + schedule})
+        .base;
+  };
+  for (const std::string schedule : {"gpipe", "zb_h1"}) {
+    CHECK(load(schedule, "1").plan.pipeline.schedule == "1f1b");
+    CHECK(test::warnings(load(schedule, "1")).find("means nothing: pp is 1") != std::string::npos);
+    CHECK(load(schedule, "2").plan.pipeline.schedule == schedule);
+    CHECK(test::warnings(load(schedule, "2")).find("means nothing") == std::string::npos);
+  }
+  CHECK(test::warnings(load("1f1b", "1")).find("means nothing") == std::string::npos);
+  // When weights are updated is no order.
+  CHECK(load("pipedream", "1").plan.pipeline.schedule == "pipedream");
+}
+
 TEST_CASE("--set takes dotted and pointer keys, JSON values and plain text") {
   test::Folder folder("set");
   const std::string path = folder.write("s.json", test::kSmall);

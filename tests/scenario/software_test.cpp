@@ -113,6 +113,41 @@ TEST_CASE("conditions see degrees and what is not said") {
   CHECK(!sets(habits({"training.precision.compute=fp16"}), "/training/precision/gradients"));
 }
 
+TEST_CASE("software that has two names is known by both") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  for (const auto& [other, name] :
+       {std::pair("deepspeed-zero", "deepspeed"), std::pair("axolotl", "hf-trainer")}) {
+    const auto habits = [&](const std::string& software) {
+      return pointers(load_scenario(path, {"software=" + software}).base.habits);
+    };
+    CHECK(!habits(other).empty());
+    CHECK(habits(other) == habits(name));
+  }
+}
+
+TEST_CASE("habits of a backward pass do not hold where there is none") {
+  test::Folder folder("software");
+  const std::string path = folder.write("plain.json", kPlain);
+  const char* const kClipping = "/training/gradient_clipping";
+  for (const std::string software : {"deepspeed", "hf-trainer", "internevo", "llm-foundry",
+                                     "megatron-core", "megatron-deepspeed", "megatron-lm-2021",
+                                     "nanotron", "nemo", "torchtitan", "torchtitan-compiled"}) {
+    CAPTURE(software);
+    const std::string name = "software=" + software;
+    for (const std::string change : {"training.forward_only=true", "training.optimizer.type=none",
+                                     "parallelism.data_parallel.kind=parameter_server"}) {
+      CAPTURE(change);
+      CHECK(test::problems(path, {name, change}) == "");
+      CHECK(!sets(load_scenario(path, {name, change}).base, kClipping));
+    }
+  }
+  CHECK(sets(load_scenario(path, {"software=nanotron"}).base, kClipping));
+  // What divides the weights stays.
+  const Scenario forward = load_scenario(path, {"training.forward_only=true"}).base;
+  CHECK(forward.plan.data_parallel.kind == "fsdp");
+}
+
 TEST_CASE("habits that need a kind, a stage or a replica hold where there is one") {
   test::Folder folder("software");
   const std::string path = folder.write("plain.json", kPlain);

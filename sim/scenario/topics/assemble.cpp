@@ -69,7 +69,8 @@ Scenario assemble(const ScenarioSections& sections, json::Value document, const 
   scenario.recipe =
       assemble_recipe(sections.training, scenario.network, oldest_gpu(scenario.cluster), findings);
   scenario.plan = sections.parallelism.plan;
-  scenario.plan.pipeline = assemble_pipeline(scenario.plan.pipeline);
+  scenario.plan.pipeline =
+      assemble_pipeline(scenario.plan.pipeline, scenario.plan.degrees.pipeline);
   scenario.plan.data_parallel =
       assemble_data_parallel(scenario.plan.data_parallel, scenario.plan.degrees.pipeline > 1);
   assemble_degrees(scenario, sections.parallelism, findings);

@@ -151,7 +151,7 @@ void assemble_degrees(Scenario& scenario, const ParallelismSection& section, Fin
 void validate_tensor_parallel(const Scenario& scenario, Findings& findings);
 
 // /parallelism/pipeline
-recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline);
+recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline, int stages);
 void validate_pipeline(const Scenario& scenario, Findings& findings);
 void validate_branches(const Scenario& scenario, Findings& findings);
 

@@ -271,9 +271,26 @@ void check_messages(const Scenario& scenario, Findings& findings) {
                      "remove it");
 }
 
+// Whether the order is about stages and nothing else: not when weights are updated, nor on chunks.
+bool orders_stages_alone(std::string_view name) {
+  const schedule::ScheduleEntry* schedule = schedule::find_schedule(name);
+  return schedule != nullptr && schedule->updates == schedule::Updates::after_all &&
+         schedule->chunks == 1 && !schedule->grouped && !schedule->pairs;
+}
+
+void check_order_of_one_stage(const Scenario& scenario, Findings& findings) {
+  const char* pointer = "/parallelism/pipeline/schedule";
+  const json::Value* said = json::find(scenario.document, pointer);
+  if (scenario.plan.degrees.pipeline > 1 || said == nullptr) return;
+  const bool is_name = said->is(json::Kind::string);
+  if (is_name && said->text != "1f1b" && orders_stages_alone(said->text))
+    findings.warning(pointer, "means nothing: pp is 1", "remove it");
+}
+
 }  // namespace
 
-recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
+recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline, int stages) {
+  if (stages == 1 && orders_stages_alone(pipeline.schedule)) pipeline.schedule = "1f1b";
   const schedule::ScheduleEntry* schedule = schedule::find_schedule(pipeline.schedule);
   const bool folded = pipeline.custom.placement == schedule::Placement::v_shaped;
   pipeline.chunks.otherwise(schedule != nullptr ? schedule->chunks : folded ? 2 : 1);
@@ -281,6 +298,7 @@ recipe::Pipeline assemble_pipeline(recipe::Pipeline pipeline) {
 }
 
 void validate_pipeline(const Scenario& scenario, Findings& findings) {
+  check_order_of_one_stage(scenario, findings);
   check_layers(scenario, findings);
   check_chunks_and_schedule(scenario, findings);
   check_messages(scenario, findings);
