@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/exit_code.h"
+#include "cli/commands/input_error.h"
 
 namespace trainyard::cli {
 namespace {
@@ -97,7 +98,7 @@ void SearchLog::write(const std::string& line) {
 
 search::Journal read_log(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(path, "cannot be read", errno);
+  if (file < 0) fail_input(path, fmt::format("cannot be read: {}", std::strerror(errno)));
   struct stat status = {};
   std::string content;
   const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);

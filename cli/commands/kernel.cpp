@@ -7,9 +7,11 @@
 #include "cli/commands/kernel_spec.h"
 #include "cli/commands/unknown_name.h"
 #include "cli/find_gpu.h"
+#include "models/layer/peak.h"
 #include "sim/base/text.h"
 #include "sim/cost/profile.h"
 #include "sim/json/parse.h"
+#include "sim/scenario/attention_kernels.h"
 #include "sim/scenario/gpu_origin.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sources.h"
@@ -87,6 +89,24 @@ Machine find_machine(const KernelCommandOptions& options) {
   return machine;
 }
 
+// Why the GPU does not run it; empty: it does.
+std::string why_not_on(const topologies::GpuSpec& gpu, const models::Kernel& kernel) {
+  if (const auto* attention = std::get_if<models::Attention>(&kernel)) {
+    const scenario::AttentionRefusal refused = scenario::refuse_attention(attention->kernel, gpu);
+    if (!refused.why.empty()) return fmt::format("{}; {}", refused.why, refused.cure);
+  }
+  std::optional<models::Dtype> dtype;
+  if (const auto* gemm = std::get_if<models::Gemm>(&kernel)) dtype = gemm->dtype;
+  if (const auto* attention = std::get_if<models::Attention>(&kernel)) dtype = attention->dtype;
+  if (const auto* conv = std::get_if<models::Convolution>(&kernel)) dtype = conv->dtype;
+  if (!dtype || models::peak_of(gpu, *dtype).count() > 0) return "";
+  std::string has;
+  for (const models::Dtype one : models::kDtypes)
+    if (models::peak_of(gpu, one).count() > 0)
+      has += fmt::format("{}{}", has.empty() ? "" : ", ", name(one));
+  return fmt::format("{} has no {} units; it has {}", gpu.name, name(*dtype), has);
+}
+
 struct Answer {
   AskedKernel asked;
   cost::Estimate estimate;
@@ -103,6 +123,8 @@ struct Answer {
 Answer answer(const Machine& machine, AskedKernel asked) {
   Answer result{std::move(asked), {}, {}, nullptr};
   const models::Kernel& kernel = result.asked.kernel;
+  if (const std::string why = why_not_on(machine.gpu, kernel); !why.empty())
+    throw UsageError(fmt::format("{}: {}", escape_control(result.asked.text), why));
   const bool quick = result.asked.in_short_run && machine.compute_in_short_runs;
   result.estimate = (quick ? machine.compute_in_short_runs : machine.compute)->time(kernel);
   const auto& profile = machine.pricing.profile;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "cli/exit_code.h"
+#include "cli/commands/input_error.h"
 #include "sim/base/diagnostic.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
@@ -297,14 +298,14 @@ void add_sizes(const std::string& word, KeyValues& values) {
 
 std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) throw EnvironmentError(escape_control(path) + ": cannot be read");
+  if (!file) fail_input(path, "cannot be read");
   const auto size = file.tellg();
   if (size < 0 || static_cast<std::size_t>(size) > kMostFileBytes)
-    throw EnvironmentError(escape_control(path) + ": is no file of at most 256 MiB");
+    fail_input(path, "is no file of at most 256 MiB");
   std::string text(static_cast<std::size_t>(size), '\0');
   file.seekg(0);
   if (!file.read(text.data(), size))
-    throw EnvironmentError(escape_control(path) + ": cannot be read");
+    fail_input(path, "cannot be read");
   std::erase(text, '\r');
   return split(text, '\n');
 }

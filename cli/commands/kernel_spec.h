@@ -29,7 +29,7 @@ AskedKernel parse_kernel(const std::string& spec, models::Dtype usual);
 
 // A CSV file whose first line names the keys, one of them `kind`; an empty cell says nothing, and
 // empty lines and those that begin with # are passed over. Throws ScenarioError with every wrong
-// line, and EnvironmentError if it cannot be read.
+// line, or if it cannot be read.
 std::vector<AskedKernel> read_kernels(const std::string& path, models::Dtype usual);
 
 }  // namespace trainyard::cli

@@ -29,10 +29,17 @@ constexpr std::int64_t kSequence = 4096;
 constexpr std::int64_t kImagesOfGpu = 32;
 constexpr std::int64_t kSamples = 65536;
 
-std::int64_t sequence_of(const Network& network) {
+// Rotary positions have no table that would limit the network; its file says what it was made for.
+std::int64_t sequence_of(const NewOptions& options, const Network& network) {
+  std::int64_t most = kSequence;
   const models::Transformer* stack = stack_of(network);
-  const bool is_limited = stack != nullptr && stack->max_positions > 0;
-  return is_limited ? std::min(stack->max_positions, kSequence) : kSequence;
+  if (stack != nullptr && stack->max_positions > 0) most = std::min(most, stack->max_positions);
+  if (options.hugging_face.empty()) return most;
+  std::vector<Diagnostic> reported;  // by whoever read it before
+  const Value config = json::parse_file(options.hugging_face, reported);
+  const Value* said = config.find("max_position_embeddings");
+  const auto positions = said != nullptr ? json::find_integer(*said) : std::nullopt;
+  return positions && *positions > 0 ? std::min(most, *positions) : most;
 }
 
 // The nearest of 1, 2, 3, 4, 6, 8, 12, ...: what micro-batches divide in many ways.
@@ -64,7 +71,7 @@ Value model_of(const NewOptions& options) {
 Value training_of(const NewOptions& options, const Network& network, const NamedGpus& gpus) {
   Value training = Value::object();
   const std::int64_t sequence =
-      options.sequence_length > 0 ? options.sequence_length : sequence_of(network);
+      options.sequence_length > 0 ? options.sequence_length : sequence_of(options, network);
   const std::int64_t batch =
       options.global_batch > 0 ? options.global_batch : batch_of(network, sequence, gpus.count);
   training.set("global_batch", Value::of(batch));

@@ -12,6 +12,7 @@
 #include "cli/commands/unknown_name.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
+#include "cli/commands/input_error.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"
@@ -28,11 +29,8 @@ std::vector<std::string> json_files(const fs::path& folder) {
   std::error_code code;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, code))
     if (entry.path().extension() == ".json") files.push_back(entry.path().string());
-  if (code)
-    throw EnvironmentError(
-        fmt::format("{}: cannot be read: {}", escape_control(folder.string()), code.message()));
-  if (files.empty())
-    throw EnvironmentError(fmt::format("{}: holds no .json file", escape_control(folder.string())));
+  if (code) fail_input(folder.string(), "cannot be read: " + code.message());
+  if (files.empty()) fail_input(folder.string(), "holds no .json file");
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -140,6 +140,13 @@ def writes_scenarios_of_hugging_face(folder):
     scenario, _ = new(folder, "--hf", "tiny/config.json", "--gpus", "8xh100")
     require_equal(scenario["model"], {"hf_config": "tiny/config.json"}, "model")
     require_equal(scenario["name"], "tiny-8xh100", "name")
+    require_equal(scenario["training"]["sequence_length"], 4096, "tokens")
+    with open(os.path.join(folder, "tiny/config.json"), encoding="utf-8") as file:
+        short = dict(json.load(file), max_position_embeddings=2048)
+    os.makedirs(os.path.join(folder, "short"))
+    write(folder, "short/config.json", short)
+    scenario, _ = new(folder, "--hf", "short/config.json", "--gpus", "8xh100")
+    require_equal(scenario["training"]["sequence_length"], 2048, "tokens of a network made for fewer")
 
 
 @case

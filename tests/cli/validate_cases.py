@@ -232,7 +232,7 @@ def finds_records(folder):
     _, err = expect(3, "validate", "--records", os.path.join(folder, "none.json"))
     require("cannot be read" in err, err)
     os.mkdir(os.path.join(folder, "empty"))
-    _, err = expect(4, "validate", "--records", os.path.join(folder, "empty"))
+    _, err = expect(3, "validate", "--records", os.path.join(folder, "empty"))
     require("holds no .json file" in err, err)
 
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 
+#include "sim/scenario/attention_kernels.h"
 #include "sim/scenario/topics/assemble.h"
 
 namespace trainyard::scenario {
@@ -44,16 +45,19 @@ std::string refusal(AttentionKernel kernel, int generation) {
 
 }  // namespace
 
+AttentionRefusal refuse_attention(AttentionKernel kernel, const topologies::GpuSpec& gpu) {
+  const std::optional<int> generation = generation_of(gpu);
+  const std::string why = generation ? refusal(kernel, *generation) : "";
+  if (why.empty()) return {};
+  return {fmt::format("{}, and {} has {}", why, gpu.name, gpu.compute_capability),
+          fmt::format("\"{}\" runs there", name(usual_attention(generation)))};
+}
+
 AttentionKernel assemble_attention(AttentionKernel kernel, const topologies::GpuSpec& gpu,
                                    Findings& findings) {
-  const std::optional<int> generation = generation_of(gpu);
-  const AttentionKernel usual = usual_attention(generation);
-  if (kernel == AttentionKernel::usual) return usual;
-  const std::string why = generation ? refusal(kernel, *generation) : "";
-  if (!why.empty())
-    findings.error("/training/fused_attention",
-                   fmt::format("{}, and {} has {}", why, gpu.name, gpu.compute_capability),
-                   fmt::format("\"{}\" runs there", name(usual)));
+  if (kernel == AttentionKernel::usual) return usual_attention(generation_of(gpu));
+  const AttentionRefusal refused = refuse_attention(kernel, gpu);
+  if (!refused.why.empty()) findings.error("/training/fused_attention", refused.why, refused.cure);
   return kernel;
 }
 
