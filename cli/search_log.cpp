@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cli/commands/unknown_name.h"
 #include "cli/exit_code.h"
-#include "cli/commands/input_error.h"
 
 namespace trainyard::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 #include <string_view>
 
+#include "cli/commands/unknown_name.h"
 #include "cli/exit_code.h"
-#include "cli/commands/input_error.h"
 #include "sim/base/diagnostic.h"
 #include "sim/base/text.h"
 #include "sim/json/quantity.h"
@@ -304,8 +304,7 @@ std::vector<std::string> read_lines(const std::string& path) {
     fail_input(path, "is no file of at most 256 MiB");
   std::string text(static_cast<std::size_t>(size), '\0');
   file.seekg(0);
-  if (!file.read(text.data(), size))
-    fail_input(path, "cannot be read");
+  if (!file.read(text.data(), size)) fail_input(path, "cannot be read");
   std::erase(text, '\r');
   return split(text, '\n');
 }

@@ -12,7 +12,6 @@
 #include "cli/commands/unknown_name.h"
 #include "cli/output_folder.h"
 #include "cli/report/validation.h"
-#include "cli/commands/input_error.h"
 #include "sim/base/out_of_range.h"
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"
