@@ -122,22 +122,22 @@ double unfilled(double half_rate_tiles, const models::Convolution& c) {
 }
 
 std::optional<Winograd> winograd(const models::Convolution& c) {
-  constexpr std::int64_t kTile = 6, kFewChannels = 16;
+  constexpr std::int64_t kFewChannels = 16;
   const bool has_filter =
       c.kernel_height == c.kernel_width && (c.kernel_height == 3 || c.kernel_height == 5);
   if (!has_filter || c.groups > 1 || strided(c) || c.in_channels < kFewChannels)
     return std::nullopt;
-  const std::int64_t results = kTile + 1 - c.kernel_height;  // of a tile, along a side
+  const std::int64_t results = c.kernel_height == 3 ? 4 : 5;  // of a tile, along a side
+  const std::int64_t terms = (results + c.kernel_height - 1) * (results + c.kernel_height - 1);
   const bool of_images = c.pass == models::ConvolutionPass::data_gradient;
   const std::int64_t height = of_images ? c.in_height : c.out_height;
   const std::int64_t width = of_images ? c.in_width : c.out_width;
   const std::int64_t tiles = c.batch * divide_up(height, results) * divide_up(width, results);
-  constexpr std::int64_t kTerms = kTile * kTile;
   const std::int64_t numbers =
-      kTerms * (tiles * (c.in_channels + c.out_channels) + c.in_channels * c.out_channels);
+      terms * (tiles * (c.in_channels + c.out_channels) + c.in_channels * c.out_channels);
   const Bytes operands = numbers * models::size_of(c.dtype);
   const auto products =
-      static_cast<double>(kTerms * tiles) * static_cast<double>(c.in_channels * c.out_channels);
+      static_cast<double>(terms * tiles) * static_cast<double>(c.in_channels * c.out_channels);
   return Winograd{Flops(2 * products), operands, operands + models::memory_traffic(c)};
 }
 
@@ -151,7 +151,12 @@ Bytes layout_copies(const models::Convolution& c) {
 }
 
 bool strided(const models::Convolution& c) {
-  return c.out_height < c.in_height && 2 * c.out_height <= c.in_height + 1;
+  // With a stride of 1 and no padding as much is left as the kernel fits in.
+  const auto along = [](std::int64_t in, std::int64_t out, std::int64_t kernel) {
+    return 2 * out <= in + 1 && out < in - kernel + 1;
+  };
+  return along(c.in_height, c.out_height, c.kernel_height) ||
+         along(c.in_width, c.out_width, c.kernel_width);
 }
 
 double l2_share(Bytes moved, Bytes l2, double l2_speedup) {

@@ -76,9 +76,9 @@ struct Winograd {
   Bytes transforms;  // what brings images, filters and results into that form, or back
 };
 
-// With tiles of 6 x 6: 4 x 4 results of a 3 x 3 filter, 2 x 2 of a 5 x 5 one. Nothing for other
-// filters, strides, groups, and fewer than 16 channels. Source: Lavin and Gray 2016, sections 3, 4;
-// cuDNN, CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED.
+// As cuDNN's CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED has it: tiles of 6 x 6 for 4 x 4 results
+// of a 3 x 3 filter, of 9 x 9 (its kernels' names say) for 5 x 5 of a 5 x 5 one. Nothing for other
+// filters, strides, groups, and fewer than 16 channels. Source: Lavin and Gray 2016, sections 3, 4.
 std::optional<Winograd> winograd(const models::Convolution& convolution);
 
 // What is read and written to hand a convolution's images to tensor cores, which want them pixel by

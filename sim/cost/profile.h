@@ -121,13 +121,13 @@ struct ConvolutionResidual {
   friend bool operator==(const ConvolutionResidual&, const ConvolutionResidual&) = default;
 };
 
-// Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply;
-// the table corrects the shapes of known networks. Source: docs/cost-convolution.md.
 // Of Winograd's algorithm, which no stride can have.
 //   fused:    one kernel, whose gain kernel_3x3 is, without strides only
 //   separate: kernels that transform images around a product, where they are quicker
 enum class WinogradUse : std::uint8_t { none, fused, separate };
 
+// Factors on the compute efficiency of the GEMM law of the same type, multiplied where they apply;
+// the table corrects the shapes of known networks. Source: docs/cost-convolution.md.
 struct ConvolutionLaw {
   models::Dtype dtype = models::Dtype::fp16;
   double efficiency = 1;    // every convolution

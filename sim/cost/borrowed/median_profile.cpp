@@ -142,6 +142,7 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     take_median(law, group, &GemmLaw::compute_efficiency);
     take_median(law, group, &GemmLaw::memory_efficiency);
     take_median(law, group, &GemmLaw::exponent);
+    take_median(law, group, &GemmLaw::short_run);
     law.tiles = median_tiles(group);
     law.unaligned = median_unaligned(group);
     law.from = merged(group);
@@ -162,8 +163,14 @@ void add_kernels(Profile& result, const std::vector<Kin>& kin) {
     law.from = merged(group);
     result.attention.push_back(std::move(law));
   }
-  for (const auto& group :
+  for (auto& group :
        grouped(kin, &Profile::convolution, [](const ConvolutionLaw& l) { return l.dtype; })) {
+    // Factors with another use of Winograd's algorithm are of something else.
+    group.erase(std::remove_if(group.begin(), group.end(),
+                               [use = group.front().law.winograd](const auto& fitted) {
+                                 return fitted.law.winograd != use;
+                               }),
+                group.end());
     ConvolutionLaw law;
     law.dtype = group.front().law.dtype;
     for (const auto member :
