@@ -104,7 +104,7 @@ search::Journal read_log(const std::string& path) {
   const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   if (regular) content = content_of(file, path);
   ::close(file);
-  if (!regular) throw EnvironmentError(fmt::format("{}: is no regular file", path));
+  if (!regular) fail_input(path, "is no regular file");
   return search::read_journal(content, path);
 }
 

@@ -10,6 +10,7 @@
 
 #include "calibrate/import/nccl_kinds.h"
 #include "cli/commands.h"
+#include "cli/commands/unknown_name.h"
 #include "cli/find_gpu.h"
 #include "cli/output_folder.h"
 #include "cli/server_file.h"
@@ -39,7 +40,7 @@ std::string content(const std::string& path) {
   if (code || size > kMostBytes) refuse(path, "is larger than 256 MiB");
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad() || text.size() != size) throw EnvironmentError(path + ": cannot be read");
+  if (file.bad() || text.size() != size) fail_input(path, "cannot be read");
   return text;
 }
 

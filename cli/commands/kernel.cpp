@@ -47,7 +47,7 @@ scenario::ProfileChoice find_profile(const std::string& wanted, const topologies
 // Products as they are where runs end before power lowers the clock.
 cost::Profile in_short_runs(cost::Profile profile) {
   for (cost::GemmLaw& law : profile.gemm)
-    law.compute_efficiency *= law.short_run.value_or(1);
+    law.compute_efficiency = std::min(law.compute_efficiency * law.short_run.value_or(1), 1.0);
   return profile;
 }
 
@@ -123,8 +123,6 @@ struct Answer {
 Answer answer(const Machine& machine, AskedKernel asked) {
   Answer result{std::move(asked), {}, {}, nullptr};
   const models::Kernel& kernel = result.asked.kernel;
-  if (const std::string why = why_not_on(machine.gpu, kernel); !why.empty())
-    throw UsageError(fmt::format("{}: {}", escape_control(result.asked.text), why));
   const bool quick = result.asked.in_short_run && machine.compute_in_short_runs;
   result.estimate = (quick ? machine.compute_in_short_runs : machine.compute)->time(kernel);
   const auto& profile = machine.pricing.profile;
@@ -241,17 +239,19 @@ models::Dtype usual_dtype(const cost::MachinePeaks& peaks) {
   return peaks.fp16.count() > 0 ? models::Dtype::fp16 : models::Dtype::fp32;
 }
 
-std::vector<AskedKernel> asked_kernels(const KernelCommandOptions& options, models::Dtype usual) {
+std::vector<AskedKernel> asked_kernels(const KernelCommandOptions& options, models::Dtype usual,
+                                       const Refusal& refusal) {
   std::vector<AskedKernel> all;
   for (const std::string& spec : options.specs) {
     try {
       all.push_back(parse_kernel(spec, usual));
+      if (const std::string why = refusal(all.back().kernel); !why.empty()) throw SpecError(why);
     } catch (const SpecError& error) {
       throw UsageError(fmt::format("{}: {}", escape_control(spec), error.what()));
     }
   }
   for (const std::string& path : options.files)
-    for (AskedKernel& kernel : read_kernels(path, usual))
+    for (AskedKernel& kernel : read_kernels(path, usual, refusal))
       all.push_back(std::move(kernel));
   return all;
 }
@@ -265,7 +265,10 @@ ExitCode kernel(const KernelCommandOptions& options, const Context& context) {
   const models::Dtype usual = usual_dtype(machine.peaks);
   std::string text = options.csv ? kColumns : "";
   std::vector<Answer> answers;
-  for (AskedKernel& asked : asked_kernels(options, usual)) {
+  const auto refusal = [&](const models::Kernel& kernel) {
+    return why_not_on(machine.gpu, kernel);
+  };
+  for (AskedKernel& asked : asked_kernels(options, usual, refusal)) {
     Answer one = answer(machine, std::move(asked));
     if (options.csv) text += csv_of(machine, one);
     if (!options.csv && !options.json) text += (text.empty() ? "" : "\n") + text_of(machine, one);

@@ -367,7 +367,8 @@ AskedKernel parse_kernel(const std::string& spec, Dtype usual) {
   return kernel_of(spec, kind, values, usual);
 }
 
-std::vector<AskedKernel> read_kernels(const std::string& path, Dtype usual) {
+std::vector<AskedKernel> read_kernels(const std::string& path, Dtype usual,
+                                      const Refusal& refusal) {
   std::vector<AskedKernel> kernels;
   std::vector<Diagnostic> wrong;
   std::vector<std::string> keys;
@@ -387,6 +388,7 @@ std::vector<AskedKernel> read_kernels(const std::string& path, Dtype usual) {
     }
     try {
       kernels.push_back(kernel_of_row(keys, cells, usual));
+      if (const std::string why = refusal(kernels.back().kernel); !why.empty()) complain(why, "");
     } catch (const SpecError& error) {
       complain(error.what(), "");
     }

@@ -146,7 +146,7 @@ std::string refusal(const search::FirstPlan& plan, const NamedGpus& gpus,
   return fmt::format(
       "no plan of {} simulated fits {} GPUs: the leanest needs {} of {} a GPU; take "
       "more GPUs, or larger ones{}{}",
-      plan.simulated, gpus.count, to_text(memory.peak), to_text(memory.capacity),
+      plan.simulated, gpus.count, to_text(memory.wanted), to_text(memory.capacity),
       untried.empty() ? "" : ". ", untried);
 }
 

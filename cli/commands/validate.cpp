@@ -16,6 +16,7 @@
 #include "sim/base/text.h"
 #include "sim/base/threads/in_order.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/software.h"
 #include "sim/scenario/sources.h"
 
 namespace trainyard::cli {
@@ -54,9 +55,8 @@ std::vector<std::string> record_files(const std::vector<std::string>& given) {
 void check_software(const std::string& name) {
   if (name.empty()) return;
   const std::string configs = scenario::configs_folder(".");
-  const std::vector<std::string> known = scenario::preset_names(configs, "software");
-  if (std::find(known.begin(), known.end(), name) == known.end())
-    fail_unknown("software", name, known);
+  if (scenario::software_file(name, configs).empty())
+    fail_unknown("software", name, scenario::preset_names(configs, "software"));
 }
 
 // What became of one record.

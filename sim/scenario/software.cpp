@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
 
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
@@ -23,21 +25,13 @@ void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::str
       {Severity::error, at.position(), "/software", std::move(message), std::move(hint)});
 }
 
-// Of what is known by two names.
-std::string usual_name(const std::string& name) {
-  if (name == "deepspeed-zero") return "deepspeed";
-  return name == "axolotl" ? "hf-trainer" : name;
-}
-
 // The file of the software that a scenario names; empty: none, or it is reported.
 std::string file_of(const Value& scenario, const Places& places,
                     std::vector<Diagnostic>& diagnostics) {
   const Value* name = scenario.find("software");
   if (name == nullptr || !name->is(Kind::string)) return "";
-  const std::string path = preset_path(places.configs, kFolder, usual_name(name->text));
-  const bool plain = name->text.find_first_of("/\\") == std::string::npos;
-  if (plain && is_file(path))
-    return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
+  const std::string path = software_file(name->text, places.configs);
+  if (!path.empty()) return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
   error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)),
         cure_of_preset(name->text, places.configs, kFolder));
   return "";
@@ -167,6 +161,16 @@ bool forget(Value& object, const std::string& path) {
 }
 
 }  // namespace
+
+std::string software_file(const std::string& name, const std::string& configs) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOtherNames = {
+      {{"deepspeed-zero", "deepspeed"}, {"axolotl", "hf-trainer"}}};
+  if (name.find_first_of("/\\") != std::string::npos) return "";
+  if (std::string own = preset_path(configs, kFolder, name); is_file(own)) return own;
+  for (const auto& [other, usual] : kOtherNames)
+    if (name == other) return preset_path(configs, kFolder, std::string(usual));
+  return "";
+}
 
 void apply_software(Value& scenario, const Places& places, std::vector<Diagnostic>& diagnostics) {
   const std::string path = file_of(scenario, places, diagnostics);

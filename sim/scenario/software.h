@@ -17,6 +17,10 @@ namespace trainyard::scenario {
 void apply_software(json::Value& scenario, const Places& places,
                     std::vector<Diagnostic>& diagnostics);
 
+// The path of the file of software in a configs folder, by its own name or another that it has;
+// empty: there is none.
+std::string software_file(const std::string& name, const std::string& configs);
+
 // Takes away what apply_software has set, so that it can be decided again.
 void forget_software(json::Value& scenario, const Places& places);
 

@@ -141,7 +141,8 @@ class PlanSearch {
 
   void consider(const PlanTrial& trial) {
     if (is_better(trial)) best_ = trial;
-    if (!closest_ || trial.outline.memory.peak < closest_->outline.memory.peak) closest_ = trial;
+    if (!closest_ || trial.outline.memory.wanted < closest_->outline.memory.wanted)
+      closest_ = trial;
   }
 
   void enlarge_micro_batch() {
@@ -174,7 +175,7 @@ class PlanSearch {
       trial.outline.fits = true;
       trial.outline.memory.is_tight = false;
       trial.outline.simulated_step = way.step_time;
-      trial.outline.memory.peak = way.peak;
+      trial.outline.memory.peak = trial.outline.memory.wanted = way.peak;
       consider(trial);
     }
   }

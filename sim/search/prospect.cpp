@@ -17,7 +17,8 @@ double sum(const std::array<double, 3>& parts) {
 
 }  // namespace
 
-// Fragmentation is a share of what is allocated; what else comes to it is as it was.
+// Fragmentation is a share of what is allocated, and all that is wanted has to fit; what else comes
+// to it is as it was.
 void Guesses::tell_peak(Guess& guess) const {
   constexpr auto kFragmentation = static_cast<std::size_t>(plan::MemoryKind::fragmentation);
   double before = 0, after = 0, rest = 0;
@@ -30,7 +31,9 @@ void Guesses::tell_peak(Guess& guess) const {
       rest += bytes;
     }
   }
-  const auto lost = static_cast<double>(report_.memory.by_category[kFragmentation].count());
+  const simulate::MemoryReport& memory = report_.memory;
+  const auto lost = static_cast<double>(
+      (memory.by_category[kFragmentation] + (memory.wanted - memory.peak)).count());
   guess.peak = after + (before > 0 ? after / before * lost : 0) + rest;
 }
 

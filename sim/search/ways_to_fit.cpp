@@ -294,7 +294,7 @@ class Search {
 
   simulate::WayToFit way(const Trial& trial, const std::map<std::string, std::string>& said) const {
     simulate::WayToFit way;
-    way.peak = trial.outline.memory.peak;
+    way.peak = trial.outline.memory.wanted;
     way.step_time = trial.outline.simulated_step;
     for (const Edit& edit : trial.prospect->edits) {
       const auto from = said.find(edit.pointer);
@@ -320,7 +320,7 @@ class Search {
     if (!found.ways.empty()) return found;
     const auto least =
         std::min_element(trials_.begin(), trials_.end(), [](const auto& a, const auto& b) {
-          return a->outline.memory.peak < b->outline.memory.peak;
+          return a->outline.memory.wanted < b->outline.memory.wanted;
         });
     found.closest.push_back(way(**least, said));
     return found;

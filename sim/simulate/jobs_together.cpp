@@ -89,6 +89,7 @@ Alone alone(const std::string& name, const Job& job, const std::vector<int>& tak
   if (report.deadlock && !name.empty())
     throw OutOfRange(fmt::format("the other job \"{}\" never finishes", name));
   found.share.fits = report.fits;
+  found.share.is_tight = report.memory.is_tight;
   found.finishes = !report.deadlock;
   found.share.alone = step->window.step();
   found.end = step->trace().end;

@@ -60,6 +60,14 @@ def dropout_in_attention(folder):
 
 
 @case
+def refuses_rows(folder):
+    """kernel --file: a row that the GPU cannot run is named with its line, as a wrong one is"""
+    path = write(folder, "kind,m,n,k,dtype\ngemm,64,64,64,fp16\ngemm,64,64,64,fp8\ngemm,64,64,64,fp81\n")
+    _, err = expect(3, "kernel", "--file", path, "--gpu", "a100-sxm4-80gb")
+    require(f"{path}:3:1: error: " in err and "no fp8 units" in err and f"{path}:4:1: error: " in err, err)
+
+
+@case
 def kernels_in_short_runs(folder):
     """kernel: products of short runs are quicker where power holds settled ones back, and the same elsewhere"""
     def times(gpu, *specs):

@@ -112,11 +112,18 @@ def validates_memory(folder):
     rows += [{"id": "oom", "scenario": none, "outcome": "out of memory"},
              {"id": "oom, unforeseen", "scenario": {}, "metrics": [
                  {"name": "outcome", "value": "CUDA OOM", "unit": "text"}]}]
+    tight = {"training": {"memory": {"fragmentation": 1.0, "least_fragmentation": 0.02}},
+             "cluster": {"node": {"gpu": {"memory": f"{memory['peak_bytes'] + memory['allocated_bytes'] // 2}B"}}}}
+    ran = {"metrics": [{"name": "step_time", "value": 1, "unit": "s"}]}
+    rows += [{"id": f"tight {i}", "scenario": tight, **outcome}
+             for i, outcome in enumerate(({"outcome": "out of memory"}, ran, ran))]
     result, _ = validate(folder, rows)
     require_equal([round(row["error_bytes"], 9) for row in result["records"][:3]], [0, 0, 0], "errors")
+    require_equal([row["predicted_tight"] for row in result["records"]], [False] * 5 + [True] * 3, "tight")
     require(memory["allocated_bytes"] < memory["reserved_bytes"] < memory["peak_bytes"], memory)
-    require_equal(result["out_of_memory"], {"hits": 1, "misses": 1, "false_alarms": 0, "fits": 3,
-                                            "tight_misses": 0, "tight_fits": 0, "balanced_accuracy": 0.75}, "verdicts")
+    require_equal(result["out_of_memory"], {"hits": 1, "misses": 2, "false_alarms": 0, "fits": 5,
+                                            "tight_misses": 1, "tight_fits": 2,
+                                            "balanced_accuracy": (1 / 3 + 1) / 2}, "verdicts")
 
 
 @case

@@ -363,6 +363,7 @@ class Builder {
         {MemoryKind::context, "CUDA context", Bytes(512 * kMiB)},
         {MemoryKind::parameters, "layers 0-2", r.memory.by_category[0]},
         {MemoryKind::gradients, "layers 0-2", r.memory.by_category[1]}};
+    r.memory.wanted = r.memory.peak;
     r.fits = r.memory.fits = r.memory.peak <= r.memory.capacity;
     if (!r.fits) r.step_time.reset();
   }

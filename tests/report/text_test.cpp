@@ -98,7 +98,7 @@ TEST_CASE("what is tight is said where people look") {
   const std::string text = to_text(report);
   const std::string wanted = trainyard::to_text(report.memory.wanted);
   CHECK(has(text, "tight, " + wanted + " wanted"));
-  CHECK(has(text, "Tight, its allocator would keep " + wanted));
+  CHECK(has(text, "Tight, it would hold " + wanted));
   CHECK(has(text, "memory is tight: rank"));
   const std::string two = compare_text("two", std::vector{report, reports()[2]}, 0);
   CHECK(has(two, trainyard::to_text(report.memory.peak) + " ~"));

@@ -225,6 +225,38 @@ TEST_CASE("ways to fit are the same each time") {
     CHECK(one.ways[i].sets == two.ways[i].sets);
 }
 
+TEST_CASE("what an allocator gives back is no way to fit, and hides none") {
+  test::Folder folder("ways-tight");
+  const std::string path = folder.write("s.json", kJob);
+  const auto found = [&](const std::string& memory, const std::string& least) {
+    const Scenario scenario =
+        load_scenario(path, {"cluster.node.gpu.memory=" + memory,
+                             "training.memory.fragmentation=0.6",
+                             "training.memory.least_fragmentation=" + least})
+            .base;
+    const StepReport report = simulate::simulate(scenario, {.timeline = false}).report;
+    CHECK_FALSE(report.has_room());
+    return std::pair(report, ways_to_fit(scenario, report, {}));
+  };
+  // Tight, and too large for the same wanted sum: the same ways, that save as much.
+  const auto [tight, ways] = found("20GiB", "0.02");
+  const auto [full, others] = found("20GiB", "0.6");
+  CHECK(tight.memory.is_tight);
+  CHECK_FALSE(full.fits);
+  CHECK(tight.memory.wanted == full.memory.wanted);
+  REQUIRE(!ways.ways.empty());
+  REQUIRE(ways.ways.size() == others.ways.size());
+  for (std::size_t i = 0; i < ways.ways.size(); ++i) {
+    CHECK(ways.ways[i].sets == others.ways[i].sets);
+    CHECK(ways.ways[i].peak == others.ways[i].peak);
+    CHECK(ways.ways[i].peak <= tight.memory.capacity);
+  }
+  // Where none has room, that which wants least is closest, and how much it lacks is said.
+  const auto [little, none] = found("64MiB", "0");
+  REQUIRE(none.ways.empty());
+  CHECK(none.closest.front().peak > little.memory.capacity);
+}
+
 TEST_CASE("where nothing fits, what comes closest is said") {
   const test::Folder folder("ways");
   const std::string path = folder.write("tight.json", kJob);

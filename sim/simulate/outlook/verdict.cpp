@@ -28,7 +28,7 @@ std::string why_not(const StepReport& report) {
 
 std::string how_it_fits(const MemoryReport& memory) {
   if (memory.is_tight)
-    return fmt::format("Tight, its allocator would keep {} of {}", to_text(memory.wanted),
+    return fmt::format("Tight, it would hold {} of {}", to_text(memory.wanted),
                        to_text(memory.capacity));
   const Bytes spare = memory.capacity - memory.peak;
   const bool is_narrow = static_cast<double>(spare.count()) <
@@ -41,17 +41,20 @@ std::string how_it_fits(const MemoryReport& memory) {
 
 std::string verdict(const StepReport& report) {
   if (!report.step_time) return why_not(report);
-  std::string text = fmt::format("{}: a step takes {}{}", how_it_fits(report.memory),
-                                 report.memory.is_tight ? "at least " : "",
-                                 to_text(*report.step_time));
-  text += report.is_language ? fmt::format(", {} tokens/s", count_text(report.tokens_per_s))
-                             : fmt::format(", {} samples/s", count_text(report.samples_per_s));
+  std::string text =
+      fmt::format("{}: a step takes {}{}", how_it_fits(report.memory),
+                  report.memory.is_tight ? "at least " : "", to_text(*report.step_time));
+  const char* most = report.memory.is_tight ? "at most " : "";
+  text += report.is_language
+              ? fmt::format(", {}{} tokens/s", most, count_text(report.tokens_per_s))
+              : fmt::format(", {}{} samples/s", most, count_text(report.samples_per_s));
   if (report.mfu > 0) text += fmt::format(" at {} MFU", percent_text(report.mfu));
   if (!report.training) return text + ".";
   const TrainingTotal& total = *report.training;
   text +=
-      fmt::format("; {} {} take {}", count_text(total.tokens > 0 ? total.tokens : total.samples),
-                  total.tokens > 0 ? "tokens" : "samples", days_text(total.days));
+      fmt::format("; {} {} take {}{}", count_text(total.tokens > 0 ? total.tokens : total.samples),
+                  total.tokens > 0 ? "tokens" : "samples",
+                  report.memory.is_tight ? "at least " : "", days_text(total.days));
   if (total.dollars) text += " and " + dollars_text(*total.dollars);
   return text + ".";
 }

@@ -65,7 +65,7 @@ struct MemoryReport {
   Bytes peak, capacity;       // of the device
   Bytes wanted;               // that it would hold if there were room
   Bytes allocated, reserved;  // of that peak, by the framework's allocator (device_memory.h)
-  Bytes late;  // of both: comes back to an allocator that waits, and has no say in what fits
+  Bytes late;                 // of both: comes back to an allocator that waits
   int peak_rank = 0;
   Duration peak_at{};
   std::array<Bytes, plan::kMemoryKinds> by_category{};  // at the peak; sums to it

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "models/layer/peak.h"
 #include "sim/base/check.h"
@@ -204,10 +205,14 @@ std::vector<MemoryReport::ModuleBytes> activations_by_module(
   return modules;
 }
 
-// Whether a device holds a larger share of its memory than the one told of.
-bool is_fuller(Bytes peak, Bytes capacity, const MemoryReport& told) {
-  return Int128{peak.count()} * told.capacity.count() >
-         Int128{told.peak.count()} * capacity.count();
+// Whether a device holds a larger share of its memory than the one told of, or wants it, of those
+// that are full.
+bool is_fuller(Bytes peak, Bytes wanted, Bytes capacity, const MemoryReport& told) {
+  const auto shares = [](Bytes own, Bytes other_capacity) {
+    return Int128{own.count()} * other_capacity.count();
+  };
+  return std::pair(shares(peak, told.capacity), shares(wanted, told.capacity)) >
+         std::pair(shares(told.peak, capacity), shares(told.wanted, capacity));
 }
 
 void account_memory(const Step& step, StepReport& report) {
@@ -218,18 +223,21 @@ void account_memory(const Step& step, StepReport& report) {
   for (std::size_t c = 0; c < step.lowered.classes.size(); ++c) {
     const RankClass& rank_class = step.lowered.classes[c];
     if (worst != nullptr && !role_of(step, rank_class).on_gpu()) continue;
-    const Bytes on_device = step.devices[c].on_device(trace.peaks[rank_class.actor].peak);
-    if (worst != nullptr && !is_fuller(on_device, step.devices[c].capacity, memory)) continue;
+    const Bytes held = trace.peaks[rank_class.actor].peak;
+    const Bytes on_device = step.devices[c].on_device(held);
+    const Bytes wanted = step.devices[c].wanted(held);
+    if (worst != nullptr && !is_fuller(on_device, wanted, step.devices[c].capacity, memory))
+      continue;
     worst = &rank_class;
     device = &step.devices[c];
     memory.peak = on_device;
+    memory.wanted = wanted;
     memory.capacity = device->capacity;
   }
   const engine::MemoryPeak& peak = trace.peaks[worst->actor];
   memory.allocated = device->allocated(peak.peak);
   memory.reserved = device->reserved(peak.peak);
   memory.late = device->waited_for(peak.peak);
-  memory.wanted = device->wanted(peak.peak);
   memory.peak_rank = worst->representative;
   memory.peak_at = peak.at;
   const auto by_category = device->by_category(peak.by_category);

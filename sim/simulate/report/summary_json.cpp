@@ -139,6 +139,7 @@ Json jobs(const StepReport& report) {
     list.push_back({{"name", job.name},
                     {"ranks", job.ranks},
                     {"fits", job.fits},
+                    {"tight", job.is_tight},
                     {"alone_s", seconds(job.alone)},
                     {"together_s", job.steps > 0 ? Json(seconds(job.together)) : Json(nullptr)},
                     {"slowdown", job.steps > 0 ? Json(job.slowdown()) : Json(nullptr)},
@@ -241,7 +242,7 @@ Json ways(const StepReport& report, const std::vector<WayToFit>& list) {
                     {"changes", std::move(changes)},
                     {"set", way.sets},
                     {"peak_bytes", way.peak.count()},
-                    {"saved_bytes", (report.memory.peak - way.peak).count()},
+                    {"saved_bytes", (report.memory.wanted - way.peak).count()},
                     {"step_time_s", seconds(way.step_time)},
                     {"step_time_change",
                      before > 0 ? Json(seconds(way.step_time) / before - 1) : Json(nullptr)}});

@@ -20,7 +20,7 @@ struct WayToFit {
   std::vector<ChangedValue> changes;
   std::vector<std::string>
       sets;    // values of --set that make the changes, "training.recompute=full"
-  Bytes peak;  // of the fullest rank
+  Bytes peak;  // of the fullest rank, with all that is wanted
   Duration step_time{};
 };
 

@@ -32,7 +32,7 @@ std::string set_options(const WayToFit& way) {
 
 std::string memory_text(const StepReport& report, const WayToFit& way) {
   const MemoryReport& memory = report.memory;
-  return fmt::format("saves {}: {} of {}", to_text(memory.peak - way.peak), to_text(way.peak),
+  return fmt::format("saves {}: {} of {}", to_text(memory.wanted - way.peak), to_text(way.peak),
                      to_text(memory.capacity));
 }
 

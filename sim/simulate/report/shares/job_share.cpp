@@ -12,6 +12,7 @@ std::string describe(const JobShare& share) {
   if (share.steps > 0)
     text += fmt::format(", {} beside the others ({:+.1f} %)", to_text(share.together),
                         100 * (share.slowdown() - 1));
+  if (share.is_tight) text += "; fits only tightly";
   return text + (share.fits ? "" : "; does not fit into its memory");
 }
 

@@ -10,7 +10,8 @@ namespace trainyard::simulate {
 struct JobShare {
   std::string name;
   int ranks = 0;
-  bool fits = true;  // into the memory of its devices
+  bool fits = true;       // into the memory of its devices
+  bool is_tight = false;  // as of MemoryReport
   // A step by itself and beside the others, each on average over several in a row.
   Duration alone{}, together{};
   int steps = 0;  // over which `together` is taken; 0: not known
