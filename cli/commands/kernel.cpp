@@ -7,12 +7,11 @@
 #include "cli/commands/kernel_spec.h"
 #include "cli/commands/unknown_name.h"
 #include "cli/find_gpu.h"
-#include "models/layer/peak.h"
 #include "sim/base/text.h"
 #include "sim/cost/profile.h"
 #include "sim/json/parse.h"
-#include "sim/scenario/attention_kernels.h"
 #include "sim/scenario/gpu_origin.h"
+#include "sim/scenario/runs_on.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sources.h"
 #include "sim/simulate/outlook/kernel_interval.h"
@@ -91,20 +90,16 @@ Machine find_machine(const KernelCommandOptions& options) {
 
 // Why the GPU does not run it; empty: it does.
 std::string why_not_on(const topologies::GpuSpec& gpu, const models::Kernel& kernel) {
+  scenario::NotOnGpu refused;
   if (const auto* attention = std::get_if<models::Attention>(&kernel)) {
-    const scenario::AttentionRefusal refused = scenario::refuse_attention(attention->kernel, gpu);
-    if (!refused.why.empty()) return fmt::format("{}; {}", refused.why, refused.cure);
+    refused = scenario::refuse_attention(attention->kernel, gpu);
+    if (refused.why.empty()) refused = scenario::refuse_dtype(attention->dtype, gpu);
   }
-  std::optional<models::Dtype> dtype;
-  if (const auto* gemm = std::get_if<models::Gemm>(&kernel)) dtype = gemm->dtype;
-  if (const auto* attention = std::get_if<models::Attention>(&kernel)) dtype = attention->dtype;
-  if (const auto* conv = std::get_if<models::Convolution>(&kernel)) dtype = conv->dtype;
-  if (!dtype || models::peak_of(gpu, *dtype).count() > 0) return "";
-  std::string has;
-  for (const models::Dtype one : models::kDtypes)
-    if (models::peak_of(gpu, one).count() > 0)
-      has += fmt::format("{}{}", has.empty() ? "" : ", ", name(one));
-  return fmt::format("{} has no {} units; it has {}", gpu.name, name(*dtype), has);
+  if (const auto* gemm = std::get_if<models::Gemm>(&kernel))
+    refused = scenario::refuse_dtype(gemm->dtype, gpu);
+  if (const auto* conv = std::get_if<models::Convolution>(&kernel))
+    refused = scenario::refuse_dtype(conv->dtype, gpu);
+  return refused.why.empty() ? "" : fmt::format("{}; {}", refused.why, refused.cure);
 }
 
 struct Answer {

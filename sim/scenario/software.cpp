@@ -97,8 +97,9 @@ bool says(const Value& scenario, std::string_view pointer, const Value& wanted) 
   return said != nullptr && json::same(*said, wanted);
 }
 
-// Whether there is what the habit is about: a forward pass alone has no gradients and no states,
-// and replicas that divide no weights have nothing to agree on.
+// Whether there is what the habit is about. A forward pass alone has no gradients and no states, so
+// that of replicas only what divides weights means something; where nothing is updated, or servers
+// do it with the sum as it is, nothing is clipped.
 bool has_its_subject(const Habit& habit, const Value& scenario) {
   constexpr std::array<std::string_view, 4> kOfBackwardPasses = {
       "/training/recompute", "/training/offload", "/training/gradient_clipping",

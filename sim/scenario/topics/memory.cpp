@@ -70,11 +70,10 @@ recipe::MemoryAllowance assemble_memory(recipe::MemoryAllowance memory,
     for (Option<Bytes>* held : {&memory.context, &memory.blas_workspace})
       held->otherwise(Bytes(0));
     memory.fragmentation.otherwise(0);
-    memory.least_fragmentation.otherwise(memory.fragmentation);
-    return memory;
+  } else {
+    memory.blas_workspace.otherwise(blas_workspace(gpu));
   }
   memory.least_fragmentation.otherwise(memory.fragmentation);
-  memory.blas_workspace.otherwise(blas_workspace(gpu));
   return memory;
 }
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "sim/scenario/attention_kernels.h"
+#include "sim/scenario/runs_on.h"
 #include "sim/scenario/topics/assemble.h"
 
 namespace trainyard::scenario {
@@ -45,7 +45,7 @@ std::string refusal(AttentionKernel kernel, int generation) {
 
 }  // namespace
 
-AttentionRefusal refuse_attention(AttentionKernel kernel, const topologies::GpuSpec& gpu) {
+NotOnGpu refuse_attention(AttentionKernel kernel, const topologies::GpuSpec& gpu) {
   const std::optional<int> generation = generation_of(gpu);
   const std::string why = generation ? refusal(kernel, *generation) : "";
   if (why.empty()) return {};
@@ -56,7 +56,7 @@ AttentionRefusal refuse_attention(AttentionKernel kernel, const topologies::GpuS
 AttentionKernel assemble_attention(AttentionKernel kernel, const topologies::GpuSpec& gpu,
                                    Findings& findings) {
   if (kernel == AttentionKernel::usual) return usual_attention(generation_of(gpu));
-  const AttentionRefusal refused = refuse_attention(kernel, gpu);
+  const NotOnGpu refused = refuse_attention(kernel, gpu);
   if (!refused.why.empty()) findings.error("/training/fused_attention", refused.why, refused.cure);
   return kernel;
 }

@@ -7,6 +7,7 @@
 #include "models/layer/peak.h"
 #include "sim/plan/replicas/data_parallel.h"
 #include "sim/plan/step_memory.h"
+#include "sim/scenario/runs_on.h"
 #include "sim/scenario/topics/assemble.h"
 #include "sim/scenario/topics/word_lists.h"
 
@@ -290,26 +291,38 @@ recipe::Precision assemble_precision(recipe::Precision precision, const topologi
 
 namespace {
 
-void check_units(const topologies::GpuSpec& gpu, Dtype compute, Findings& findings) {
+std::string units_of(const topologies::GpuSpec& gpu) {
   std::string has;
   for (const Dtype dtype : models::kDtypes) {
     if (models::peak_of(gpu, dtype).count() > 0)
       has += fmt::format("{}{}", has.empty() ? "it has " : ", ", name(dtype));
   }
-  const std::string who = gpu.name.empty() ? "the GPU" : gpu.name;
+  return has;
+}
+
+std::string called(const topologies::GpuSpec& gpu) {
+  return gpu.name.empty() ? "the GPU" : gpu.name;
+}
+
+void check_units(const topologies::GpuSpec& gpu, Dtype compute, Findings& findings) {
   const Dtype beside = plan::stored_type(compute);
-  if (models::peak_of(gpu, compute).count() <= 0) {
-    findings.error("/training/precision/compute",
-                   fmt::format("{} has no {} units", who, name(compute)), has);
+  if (const NotOnGpu refused = refuse_dtype(compute, gpu); !refused.why.empty()) {
+    findings.error("/training/precision/compute", refused.why, refused.cure);
   } else if (!models::find_unit(gpu, beside)) {
-    findings.error("/training/precision/compute",
-                   fmt::format("{} keeps some products in {}, for which {} has no units",
-                               name(compute), name(beside), who),
-                   fmt::format("state the peak of {}, or of a wider type; {}", name(beside), has));
+    findings.error(
+        "/training/precision/compute",
+        fmt::format("{} keeps some products in {}, for which {} has no units", name(compute),
+                    name(beside), called(gpu)),
+        fmt::format("state the peak of {}, or of a wider type; {}", name(beside), units_of(gpu)));
   }
 }
 
 }  // namespace
+
+NotOnGpu refuse_dtype(Dtype dtype, const topologies::GpuSpec& gpu) {
+  if (models::peak_of(gpu, dtype).count() > 0) return {};
+  return {fmt::format("{} has no {} units", called(gpu), name(dtype)), units_of(gpu)};
+}
 
 void validate_compute(const Scenario& scenario, Findings& findings) {
   const std::size_t before = findings.found.size();
