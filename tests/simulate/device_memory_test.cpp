@@ -117,6 +117,31 @@ TEST_CASE("a step that fits by what its allocator gives back is tight") {
   }
 }
 
+TEST_CASE("of ranks that are tight the one that wants most is told of") {
+  Job each = job({.pipeline = 4});
+  each.recipe.memory.least_fragmentation = 0;
+  each.recipe.memory.fragmentation = 1;
+  const std::unique_ptr<Step> roomy = simulate_step(each);
+  std::vector<Bytes> wanted, required;
+  for (std::size_t c = 0; c < roomy->devices.size(); ++c) {
+    const Bytes held = roomy->trace().peaks[roomy->lowered.classes[c].actor].peak;
+    wanted.push_back(roomy->devices[c].wanted(held));
+    required.push_back(roomy->devices[c].required(held));
+  }
+  const auto most = std::max_element(wanted.begin(), wanted.end());
+  const Bytes capacity = *std::max_element(required.begin(), required.end());
+  const auto tight =
+      std::count_if(wanted.begin(), wanted.end(), [&](Bytes bytes) { return bytes > capacity; });
+  REQUIRE(tight > 1);
+  REQUIRE(most != wanted.begin());  // the first of those that are full is not the one
+  each.cluster.server.gpu.memory = capacity;
+  const MemoryReport memory = summarize(each, *simulate_step(each)).memory;
+  CHECK(memory.is_tight);
+  CHECK(memory.wanted == *most);
+  const auto c = static_cast<std::size_t>(most - wanted.begin());
+  CHECK(memory.peak_rank == roomy->lowered.classes[c].representative);
+}
+
 // Gathered layers, reduce buffers and sharded gradients are not there when activations are most.
 TEST_CASE("FSDP's streams keep their blocks, which no other strategy's do") {
   Job sharded = job({.tensor = 1, .data = 8, .pipeline = 1});
