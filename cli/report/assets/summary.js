@@ -13,7 +13,7 @@ function verdict() {
       best === baseline ? ", and it is the baseline" : `, ${speedupText(r)} the speed of ${baseline.label}`;
   const lost = variants.length - running.length;
   return el("p", {class: "verdict"}, name, running.length === 1 ? " is the only variant that runs: " :
-            ` is the fastest of ${plural(variants.length, "variant")}: `, time, " a step", gain, ".",
+            ` is the fastest of ${plural(variants.length, "variant")}: `, time, " a step", gain, ".", r.memory.tight ? " Its memory is tight." : "",
             lost && running.length > 1 ? ` ${plural(lost, "variant")} ${lost === 1 ? "does" : "do"} not run.` : "");
 }
 
