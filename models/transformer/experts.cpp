@@ -28,66 +28,18 @@
 // and weighted_bias_quick_geglu_impl; PyTorch's clamp_backward; DeepSeek-V3, 2024 (shared).
 #include "models/transformer/experts.h"
 
+#include "models/transformer/experts_script.h"
+
 namespace trainyard::models {
-namespace {
 
-class Script {
- public:
-  Script(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
-
-  void route();
-  void route_gradient();
-  void travel(const std::string& what, bool away);
-  void sort(const std::string& name, bool one_to_many);
-  void arrange(const std::string& name, bool to_experts);
-  void fc1();
-  void fc1_gradient();
-  void activation();
-  void activation_gradient();
-  void fc2();
-  void fc2_gradient();
-
- private:
-  std::uint32_t launches_of_all() const { return static_cast<std::uint32_t>(s_.local_experts); }
-  bool adds_biases() const { return s_.moe.biases && s_.kernels.expert_biases_by_operators; }
-  void fc2_biases();
-  void fc2_bias_gradients();
-  bool clamps() const { return s_.moe.clamped && s_.kernels.expert_clamps_by_operators; }
-  // Of one half, a view of both: its numbers are handled one by one.
-  void of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each);
-  void halves_joined(const char* what);
-  void clamped();
-  void clamped_gradient();
-
-  Bytes rows(std::int64_t count, std::int64_t width) const { return count * width * s_.element(); }
-  void pass(std::string name, MemoryOp op, Bytes read, Bytes written) {
-    list_.kernel(std::move(name), MemoryBound{op, read, written});
-  }
-  Gemm grouped(std::int64_t n, std::int64_t k) const {
-    return {s_.rows_per_expert(), n, k, s_.local_experts, s_.gemm, true};
-  }
-  Gemm grouped_weights(std::int64_t m, std::int64_t n) const {
-    return {m, n, s_.rows_per_expert(), s_.local_experts, s_.gemm, true, true};
-  }
-
-  // Of products that are one for each of the rank's experts.
-  void products(std::string name, const Gemm& gemm, bool weight_gradient = false) {
-    list_.routed_kernel(std::move(name), gemm, weight_gradient,
-                        s_.kernels.separate_experts ? launches_of_all() : 1);
-  }
-
-  WorkList& list_;
-  const TransformerSlice& s_;
-};
-
-void Script::route() {
+void ExpertsScript::route() {
   const std::int64_t experts = s_.moe.experts;
   list_.kernel("router", Gemm{s_.shard_tokens, experts, s_.hidden, 1, s_.stored});
   const Bytes scores = s_.shard_tokens * experts * size_of(Dtype::fp32);
   pass("router softmax and top-k", MemoryOp::softmax, scores, scores);
 }
 
-void Script::route_gradient() {
+void ExpertsScript::route_gradient() {
   const std::int64_t experts = s_.moe.experts;
   const Bytes scores = s_.shard_tokens * experts * size_of(Dtype::fp32);
   pass("router softmax backward", MemoryOp::softmax, 2 * scores, scores);
@@ -98,7 +50,7 @@ void Script::route_gradient() {
 
 // Rows are copied once for each of a token's experts, or summed over them. Those that share their
 // way leave from where they are, and arrive added up.
-void Script::sort(const std::string& name, bool one_to_many) {
+void ExpertsScript::sort(const std::string& name, bool one_to_many) {
   if (s_.routing.experts > 0) return;
   const Bytes tokens = rows(s_.shard_tokens, s_.hidden);
   const Bytes copies = rows(s_.routed_rows, s_.hidden);
@@ -106,14 +58,14 @@ void Script::sort(const std::string& name, bool one_to_many) {
 }
 
 // What arrives is sorted by sender; experts want it sorted by expert, and a row for each.
-void Script::arrange(const std::string& name, bool to_experts) {
+void ExpertsScript::arrange(const std::string& name, bool to_experts) {
   if (s_.local_experts == 1 || !s_.expert_parallel) return;
   const Bytes copies = rows(s_.expert_rows(), s_.hidden);
   const Bytes arriving = rows(s_.arriving_rows, s_.hidden);
   pass(name, MemoryOp::permutation, to_experts ? arriving : copies, to_experts ? copies : arriving);
 }
 
-void Script::travel(const std::string& what, bool away) {
+void ExpertsScript::travel(const std::string& what, bool away) {
   const Bytes row = away ? s_.dispatched_row : s_.hidden * s_.element();
   const Bytes sent = s_.routed_rows * row;
   const Bytes gathered = s_.arriving_rows * row;
@@ -133,11 +85,11 @@ void Script::travel(const std::string& what, bool away) {
   if (!away) across();
 }
 
-void Script::fc1() {
+void ExpertsScript::fc1() {
   products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
 }
 
-void Script::of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each) {
+void ExpertsScript::of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each) {
   const std::int64_t numbers = s_.expert_rows() * s_.expert_ffn;
   list_.routed_kernel("experts " + what, MemoryBound{.op = MemoryOp::elementwise,
                                                      .read = numbers * read_of_each,
@@ -145,19 +97,19 @@ void Script::of_half(const std::string& what, Bytes read_of_each, Bytes written_
                                                      .elements = numbers});
 }
 
-void Script::halves_joined(const char* what) {
+void ExpertsScript::halves_joined(const char* what) {
   const Bytes both = rows(s_.expert_rows(), s_.expert_fc1_width());
   list_.routed_kernel(what, MemoryBound{MemoryOp::elementwise, both, both});
 }
 
-void Script::clamped() {
+void ExpertsScript::clamped() {
   const Bytes number = s_.element();
   of_half("gate within limits", number, number);
   of_half("up within limits", number, number);
   halves_joined("experts limited halves joined");
 }
 
-void Script::clamped_gradient() {
+void ExpertsScript::clamped_gradient() {
   const Bytes number = s_.element(), truth(1);
   const Bytes truths = s_.expert_rows() * s_.expert_ffn * truth;
   of_half("gate below its limit", number, truth);
@@ -170,8 +122,8 @@ void Script::clamped_gradient() {
   halves_joined("experts gradients of halves joined");
 }
 
-void Script::activation() {
-  if (clamps()) clamped();
+void ExpertsScript::activation() {
+  if (clamps_by_operators(s_)) clamped();
   list_.routed_kernel(
       "experts activation",
       MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_fc1_width()),
@@ -183,7 +135,7 @@ void Script::activation() {
                     s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width())});
 }
 
-void Script::fc2_biases() {
+void ExpertsScript::fc2_biases() {
   const Bytes all = rows(s_.expert_rows(), s_.hidden);
   const auto each = [&](const char* what, Bytes read) {
     list_.routed_kernel(
@@ -197,7 +149,7 @@ void Script::fc2_biases() {
   list_.routed_kernel("experts fc2 rows joined", MemoryBound{MemoryOp::elementwise, all, all});
 }
 
-void Script::fc2_bias_gradients() {
+void ExpertsScript::fc2_bias_gradients() {
   const Bytes all = rows(s_.expert_rows(), s_.hidden);
   list_.routed_kernel("experts fc2 gradients joined", MemoryBound{MemoryOp::elementwise, all, all});
   const auto each = [&](const char* what, MemoryOp op, Bytes written, bool of_bias) {
@@ -212,18 +164,18 @@ void Script::fc2_bias_gradients() {
   each("probability gradient", MemoryOp::elementwise, Bytes(0), false);
 }
 
-void Script::fc2() {
+void ExpertsScript::fc2() {
   products("experts fc2", grouped(s_.hidden, s_.expert_ffn));
   if (adds_biases()) fc2_biases();
 }
 
-void Script::fc2_gradient() {
+void ExpertsScript::fc2_gradient() {
   if (adds_biases()) fc2_bias_gradients();
   products("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
   products("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn), true);
 }
 
-void Script::activation_gradient() {
+void ExpertsScript::activation_gradient() {
   const Bytes input = rows(s_.expert_rows(), s_.expert_fc1_width());
   if (s_.casts_gates())
     list_.routed_kernel(
@@ -233,57 +185,92 @@ void Script::activation_gradient() {
   list_.routed_kernel(
       "experts activation backward",
       MemoryBound{s_.expert_activation_op(), rows(s_.expert_rows(), s_.expert_ffn) + input, input});
-  if (clamps()) clamped_gradient();
+  if (clamps_by_operators(s_)) clamped_gradient();
 }
 
-void Script::fc1_gradient() {
+void ExpertsScript::fc1_gradient() {
   const std::int64_t width = s_.expert_fc1_width();
   products("experts fc1 input gradient", grouped(s_.hidden, width));
   products("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
 }
 
-}  // namespace
-
 void add_experts(LayerScript& script, const TransformerSlice& slice) {
   const auto add = [&](PieceKind kind, auto forward, auto backward) {
     add_piece(
         script, kind, slice,
-        [&](WorkList& list, const TransformerSlice& s) { forward(Script(list, s)); },
-        [&](WorkList& list, const TransformerSlice& s) { backward(Script(list, s)); });
+        [&](WorkList& list, const TransformerSlice& s) { forward(ExpertsScript(list, s)); },
+        [&](WorkList& list, const TransformerSlice& s) { backward(ExpertsScript(list, s)); });
   };
   add(
-      PieceKind::router, [](Script s) { s.route(); }, [](Script s) { s.route_gradient(); });
+      PieceKind::router, [](ExpertsScript s) { s.route(); },
+      [](ExpertsScript s) { s.route_gradient(); });
   add(
       PieceKind::dispatch,
-      [](Script s) {
+      [](ExpertsScript s) {
         s.sort("dispatch sort", true);
         s.travel("dispatch", true);
         s.arrange("dispatch by expert", true);
       },
-      [](Script s) {
+      [](ExpertsScript s) {
         s.arrange("dispatch gradient by sender", false);
         s.travel("dispatch gradient", false);
         s.sort("dispatch sort backward", false);
       });
   add(
-      PieceKind::experts_fc1, [](Script s) { s.fc1(); }, [](Script s) { s.fc1_gradient(); });
+      PieceKind::experts_fc1, [](ExpertsScript s) { s.fc1(); },
+      [](ExpertsScript s) { s.fc1_gradient(); });
   add(
-      PieceKind::experts_activation, [](Script s) { s.activation(); },
-      [](Script s) { s.activation_gradient(); });
+      PieceKind::experts_activation, [](ExpertsScript s) { s.activation(); },
+      [](ExpertsScript s) { s.activation_gradient(); });
   add(
-      PieceKind::experts_fc2, [](Script s) { s.fc2(); }, [](Script s) { s.fc2_gradient(); });
+      PieceKind::experts_fc2, [](ExpertsScript s) { s.fc2(); },
+      [](ExpertsScript s) { s.fc2_gradient(); });
   add(
       PieceKind::combine,
-      [](Script s) {
+      [](ExpertsScript s) {
         s.arrange("combine by sender", false);
         s.travel("combine", false);
         s.sort("combine sum", false);
       },
-      [](Script s) {
+      [](ExpertsScript s) {
         s.sort("combine sum backward", true);
         s.travel("combine gradient", true);
         s.arrange("combine gradient by expert", true);
       });
+}
+
+TransformerSlice shared_experts(const TransformerSlice& s) {
+  TransformerSlice shared = s;
+  shared.ffn = s.shared_ffn;
+  shared.fc1_width = s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn;
+  return shared;
+}
+
+void shared_gate(WorkList& list, const TransformerSlice& s, bool backward) {
+  if (!s.moe.shared_gate) return;
+  if (!backward) return list.kernel("shared gate", Gemm{s.shard_tokens, 1, s.hidden, 1, s.stored});
+  list.kernel("shared gate input gradient", Gemm{s.shard_tokens, s.hidden, 1, 1, s.stored});
+  list.weight_gradient("shared gate weight gradient",
+                       Gemm{1, s.hidden, s.shard_tokens, 1, s.stored});
+}
+
+void order_mixture(LayerScript& script) {
+  const auto at = [&](PieceKind kind) {
+    std::size_t i = 0;
+    while (i < script.pieces.size() && script.pieces[i].kind != kind)
+      ++i;
+    return i;
+  };
+  if (at(PieceKind::shared_sum) == script.pieces.size()) return;
+  const auto down = [&](std::size_t from, std::size_t to) {
+    for (std::size_t i = from + 1; i-- > to;)
+      script.backward_order.push_back(i);
+  };
+  down(script.pieces.size() - 1, at(PieceKind::shared_sum) + 1);
+  down(at(PieceKind::combine), at(PieceKind::router));
+  down(at(PieceKind::shared_fc2), at(PieceKind::shared_fc1));
+  script.backward_order.push_back(at(PieceKind::shared_sum));
+  down(at(PieceKind::router) - 1, 0);
 }
 
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor) {

@@ -9,6 +9,13 @@ namespace trainyard::models {
 // The pieces from the router to the weighted sum; shared experts are the caller's.
 void add_experts(LayerScript& script, const TransformerSlice& slice);
 
+// The shared experts: a feed-forward layer of another width.
+TransformerSlice shared_experts(const TransformerSlice& slice);
+// One column: its sigmoid scales what the shared experts add. Nothing without it.
+void shared_gate(WorkList& list, const TransformerSlice& slice, bool backward);
+// Backward, routed experts come first, then shared ones, then the sum of both gradients.
+void order_mixture(LayerScript& script);
+
 // Parameters on one rank: those of its experts, and those that all ranks have alike (router,
 // shared experts).
 std::int64_t routed_parameters(const Transformer& network, int expert, int expert_tensor);

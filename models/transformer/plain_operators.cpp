@@ -102,27 +102,27 @@ struct RmsNorm {
 
 }  // namespace
 
-void PytorchScript::norm_operators(const std::string& name) {
-  if (s_.norm == Norm::layer_norm) return run(*this, kLayerNorm, name, states());
+namespace {
+
+void rms_norm_forward(const RmsNorm& norm, const NormedRows& normed) {
+  const Bytes stored = norm.elements * normed.element;
+  const Bytes single = norm.elements * size_of(Dtype::fp32);
   // y = w (x / rms(x)) in 16 bits, with x and x / rms(x) in fp32 between.
-  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const Bytes of_tokens = s_.shard_tokens * size_of(Dtype::fp32);
-  const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
+  const Bytes of_rows = normed.rows * size_of(Dtype::fp32);
   const bool copies = stored != single;
   if (copies) norm.broadcast(" to fp32", stored, single);
   norm.plain(" squares", single, single);
   norm.plain(" mean of squares", single, Bytes(0));
-  norm.plain(" plus epsilon", of_tokens, of_tokens);
-  norm.plain(" inverse root", of_tokens, of_tokens);
+  norm.plain(" plus epsilon", of_rows, of_rows);
+  norm.plain(" inverse root", of_rows, of_rows);
   norm.broadcast(" scaled", single, single);
   if (copies) norm.plain(" from fp32", single, stored);
   norm.broadcast(" times weight", stored, stored);
 }
 
-void PytorchScript::norm_gradient_operators(const std::string& name) {
-  if (s_.norm == Norm::layer_norm) return run(*this, kLayerNormGradient, name, states());
-  const Bytes stored = states(), single = s_.shard_tokens * s_.hidden * size_of(Dtype::fp32);
-  const RmsNorm norm{*this, name, s_.shard_tokens * s_.hidden};
+void rms_norm_backward(const RmsNorm& norm, const NormedRows& normed) {
+  const Bytes stored = norm.elements * normed.element;
+  const Bytes single = norm.elements * size_of(Dtype::fp32);
   norm.plain(" weight gradient of each token", 2 * stored, stored);
   norm.plain(" weight gradient", stored, Bytes(0));
   norm.broadcast(" gradient before the weight", stored, stored);
@@ -131,16 +131,30 @@ void PytorchScript::norm_gradient_operators(const std::string& name) {
   norm.broadcast(" gradient of the scaled", single, single);
   norm.plain(" gradient of the scale of each element", 2 * single, single);
   norm.plain(" gradient of the scale", single, Bytes(0));
-  const Bytes of_tokens = s_.shard_tokens * size_of(Dtype::fp32);
-  norm.plain(" cube of the scale", of_tokens, of_tokens);
-  norm.plain(" gradient halved", of_tokens, of_tokens);
-  norm.plain(" gradient of the root", 2 * of_tokens, of_tokens);
+  const Bytes of_rows = normed.rows * size_of(Dtype::fp32);
+  norm.plain(" cube of the scale", of_rows, of_rows);
+  norm.plain(" gradient halved", of_rows, of_rows);
+  norm.plain(" gradient of the root", 2 * of_rows, of_rows);
   norm.broadcast(" gradient of the mean", Bytes(0), single);
   norm.plain(" inputs to the first power", single, single);
   norm.plain(" inputs doubled", single, single);
   norm.plain(" gradient of the squares", 2 * single, single);
   norm.plain(" both gradients", 2 * single, single);
   if (copies) norm.plain(" gradient from fp32", single, stored);
+}
+
+}  // namespace
+
+void norm_by_operators(PytorchScript& script, Norm norm, const std::string& name,
+                       const NormedRows& normed, bool backward) {
+  const std::int64_t numbers = normed.rows * normed.width;
+  if (norm == Norm::layer_norm) {
+    const Bytes stored = numbers * normed.element;
+    return backward ? run(script, kLayerNormGradient, name, stored)
+                    : run(script, kLayerNorm, name, stored);
+  }
+  const RmsNorm operators{script, name, numbers};
+  backward ? rms_norm_backward(operators, normed) : rms_norm_forward(operators, normed);
 }
 
 bool runs_gelu_by_operators(const TransformerSlice& s) {

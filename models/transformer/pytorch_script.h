@@ -32,6 +32,12 @@ class AutocastCopies {
   const TransformerSlice& s_;
 };
 
+// Rows that a norm reads, of so many numbers of `element` bytes.
+struct NormedRows {
+  std::int64_t rows = 0, width = 0;
+  Bytes element;
+};
+
 class PytorchScript {
  public:
   PytorchScript(WorkList& list, const TransformerSlice& slice) : list_(list), s_(slice) {}
@@ -80,7 +86,8 @@ class PytorchScript {
   }
 
  protected:
-  bool eager() const { return s_.kernels.fusion == Fusion::eager; }
+  bool eager() const { return models::eager(s_); }
+  bool by_operators() const { return s_.kernels.norms_by_operators; }
   Bytes of(std::int64_t width) const { return s_.tokens * width * s_.element(); }
   MemoryOp norm_op() const {
     return s_.norm == Norm::layer_norm ? MemoryOp::layer_norm : MemoryOp::rms_norm;
@@ -90,12 +97,10 @@ class PytorchScript {
   const TransformerSlice& s_;
 
  private:
-  bool by_operators() const { return s_.kernels.norms_by_operators; }
-  void norm_operators(const std::string& name);
-  void norm_gradient_operators(const std::string& name);
+  NormedRows normed_states() const { return {s_.shard_tokens, s_.hidden, s_.wide_element()}; }
   Bytes states() const { return s_.shard_tokens * s_.hidden * s_.wide_element(); }
   Bytes mask() const { return Bytes(s_.dropout ? s_.shard_tokens * s_.hidden : 0); }
-  bool gated() const { return s_.fc1_width != s_.ffn; }
+  bool gated() const { return models::gated(s_); }
 };
 
 // A tensor of as many numbers copied in another order, or joined with one that is broadcast.
@@ -106,6 +111,10 @@ void reordered(WorkList& list, const TransformerSlice& slice, std::string name,
 // makes it.
 void added_bias(WorkList& list, const TransformerSlice& slice, const std::string& name, bool biased,
                 std::int64_t numbers);
+
+// The norm of rows, or its gradients, by plain operators.
+void norm_by_operators(PytorchScript& script, Norm norm, const std::string& name,
+                       const NormedRows& normed, bool backward);
 
 // GELU of the input of fc2, or its gradient, by plain operators.
 void gelu_by_operators(PytorchScript& script, const TransformerSlice& slice, bool backward);

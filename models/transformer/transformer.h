@@ -160,6 +160,17 @@ struct TransformerSlice {
 TransformerSlice slice(const Transformer& network, const Execution& execution,
                        const LayerForm& form = {});
 
+inline bool gated(const TransformerSlice& slice) {
+  return slice.fc1_width != slice.ffn;
+}
+inline bool eager(const TransformerSlice& slice) {
+  return slice.kernels.fusion == Fusion::eager;
+}
+// Limits of both halves before the experts' gate are kernels of their own.
+inline bool clamps_by_operators(const TransformerSlice& slice) {
+  return slice.moe.clamped && (slice.kernels.expert_clamps_by_operators || eager(slice));
+}
+
 // Collectives at the border of a tensor-parallel region, waited at once; nothing when t = 1.
 void gather_tokens(WorkList& list, const TransformerSlice& slice, const std::string& name);
 // The same of what a matrix multiplication reads.
@@ -223,7 +234,7 @@ void norm_forward(WorkList& list, const TransformerSlice& slice, std::string nam
 void norm_backward(WorkList& list, const TransformerSlice& slice, std::string name);
 
 // The same as PyTorch runs it, without Megatron-LM's fused kernels: a layer, and the two ends.
-void add_pytorch(LayerScript& script, const TransformerSlice& slice);
+void add_pytorch(LayerScript& script, const TransformerSlice& slice, bool mixture);
 void pytorch_embedding_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_embedding_backward(WorkList& list, const TransformerSlice& slice, bool tied);
 // Of the output layer, without the loss.

@@ -185,26 +185,9 @@ void qkv_backward(WorkList& list, const TransformerSlice& s) {
   column_backward(list, s, "qkv", s.qkv_width);
 }
 
-// The shared experts: a feed-forward layer of another width.
-TransformerSlice shared_experts(const TransformerSlice& s) {
-  TransformerSlice shared = s;
-  shared.ffn = s.shared_ffn;
-  shared.fc1_width = s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn;
-  return shared;
-}
-
 void shared_sum(WorkList& list, const TransformerSlice& s, std::string name) {
   const Bytes states = s.shard_tokens * s.hidden * s.element();
   memory_bound(list, std::move(name), MemoryOp::elementwise, 2 * states, states);
-}
-
-// One column: its sigmoid scales what the shared experts add, in the kernel of the sum.
-void shared_gate(WorkList& list, const TransformerSlice& s, bool backward) {
-  if (!s.moe.shared_gate) return;
-  if (!backward) return list.kernel("shared gate", Gemm{s.shard_tokens, 1, s.hidden, 1, s.stored});
-  list.kernel("shared gate input gradient", Gemm{s.shard_tokens, s.hidden, 1, 1, s.stored});
-  list.weight_gradient("shared gate weight gradient",
-                       Gemm{1, s.hidden, s.shard_tokens, 1, s.stored});
 }
 
 void add_dense(LayerScript& script, const TransformerSlice& s, bool shared) {
@@ -229,26 +212,6 @@ void add_mixture(LayerScript& script, const TransformerSlice& s) {
         shared_sum(list, own, "shared and routed gradient sum");
         shared_gate(list, own, true);
       });
-}
-
-// Backward, routed experts come first, then shared ones, then the sum of both gradients.
-void order_mixture(LayerScript& script) {
-  const auto at = [&](PieceKind kind) {
-    std::size_t i = 0;
-    while (i < script.pieces.size() && script.pieces[i].kind != kind)
-      ++i;
-    return i;
-  };
-  if (at(PieceKind::shared_sum) == script.pieces.size()) return;
-  const auto down = [&](std::size_t from, std::size_t to) {
-    for (std::size_t i = from + 1; i-- > to;)
-      script.backward_order.push_back(i);
-  };
-  down(script.pieces.size() - 1, at(PieceKind::shared_sum) + 1);
-  down(at(PieceKind::combine), at(PieceKind::router));
-  down(at(PieceKind::shared_fc2), at(PieceKind::shared_fc1));
-  script.backward_order.push_back(at(PieceKind::shared_sum));
-  down(at(PieceKind::router) - 1, 0);
 }
 
 auto named(void (*work)(WorkList&, const TransformerSlice&, std::string), const char* name) {
@@ -369,7 +332,7 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   script.model_flops = Flops(linear_flops(s, network, execution.tensor, form.mixture)) +
                        script.attention + script.cross_attention;
   s.kernels.fusion == Fusion::by_hand ? add_by_hand(script, s, form.mixture)
-                                      : add_pytorch(script, s);
+                                      : add_pytorch(script, s, form.mixture);
   save_tensors(script, s);
   if (!execution.finetune.all() && form.reach != Reach::below)
     freeze(script, s, execution.finetune, form, execution.recompute.form == Recompute::full);

@@ -4,7 +4,6 @@
 //     t only         s b h (10 + 24/t + 5 a s / (h t))
 //     t and sequence s b h (34 + 5 a s / h) / t
 //     selective      the same without 5 a s / h;  full: 2 s b h
-//
 // Source: Korthikanti et al. 2022, equations 1 to 6.
 #include <array>
 #include <cmath>
@@ -256,8 +255,12 @@ void Tensors::attention() {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
   }
-  if (s_.head_norm != HeadNorm::none)
-    save(P::qkv, {Module::attention, of((s_.heads + s_.kv_heads) * s_.head_size), P::heads});
+  if (s_.head_norm != HeadNorm::none) {
+    const std::int64_t numbers = (s_.heads + s_.kv_heads) * s_.head_size;
+    save(P::qkv, {Module::attention, of(numbers), P::heads});
+    if (s_.kernels.norms_by_operators)
+      save(P::qkv, {Module::norms, s_.tokens * numbers * size_of(Dtype::fp32), P::heads});
+  }
   // Where nothing happens between the projection and attention, its output is what attention needs.
   save(find(P::heads)->forward.empty() ? P::qkv : P::heads,
        {Module::attention, of(s_.attended_width()), P::core});
@@ -329,7 +332,7 @@ void Tensors::experts() {
   save(P::dispatch, {module, inputs(s_.hidden), P::experts_fc1, true});
   save(P::experts_fc1, {module, s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width()),
                         P::experts_activation});
-  if (s_.moe.clamped && s_.kernels.expert_clamps_by_operators)
+  if (clamps_by_operators(s_))
     save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
   if (!s_.kernels.rows_weighted_in_activation)

@@ -57,6 +57,7 @@
 #include "models/transformer/attention/attention_script.h"
 #include "models/transformer/attention/cross_attention.h"
 #include "models/transformer/attention/score_script.h"
+#include "models/transformer/experts.h"
 #include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
@@ -75,14 +76,14 @@ void added_bias(WorkList& list, const TransformerSlice& s, const std::string& na
 }
 
 void PytorchScript::norm(const std::string& name, bool joins) {
-  if (by_operators()) return norm_operators(name);
+  if (by_operators()) return norm_by_operators(*this, s_.norm, name, normed_states(), false);
   if (eager() || !joins) return pass(name, norm_op(), states(), states());
   pass("residual and " + name, norm_op(), 2 * states(), 2 * states() + mask());
 }
 
 void PytorchScript::norm_gradient(const std::string& name, bool joins) {
   if (by_operators()) {
-    norm_gradient_operators(name);
+    norm_by_operators(*this, s_.norm, name, normed_states(), true);
     if (joins && !s_.post_norm) gradient_sum(name);
     return;
   }
@@ -163,6 +164,11 @@ class PytorchAttention final : public PytorchScript {
   }
 
  private:
+  // Each head by itself, or all of a token.
+  NormedRows normed_heads(std::int64_t heads) const {
+    const bool whole = s_.head_norm == HeadNorm::whole;
+    return {s_.tokens * (whole ? 1 : heads), (whole ? heads : 1) * s_.head_size, s_.element()};
+  }
   Kernel scores_gemm() const {
     const std::int64_t length = s_.sequence_length;
     return Gemm{length, length, s_.head_size, s_.micro_batch * s_.heads, s_.of_heads()};
@@ -177,6 +183,10 @@ void PytorchAttention::head_norms(bool backward) {
   if (s_.head_norm == HeadNorm::none) return;
   for (const auto& [name, heads] : {std::pair{"query norm", s_.heads}, {"key norm", s_.kv_heads}}) {
     const Bytes states = of(heads * s_.head_size);
+    if (by_operators() && s_.head_norm != HeadNorm::unweighted) {
+      norm_by_operators(*this, s_.norm, name, normed_heads(heads), backward);
+      continue;
+    }
     if (!backward) {
       pass(name, norm_op(), states, states);
       continue;
@@ -281,75 +291,143 @@ void columns_backward(WorkList& list, const TransformerSlice& s, PieceKind kind,
 
 }  // namespace
 
-void add_pytorch(LayerScript& script, const TransformerSlice& slice) {
-  using P = PieceKind;
-  const auto add = [&](P kind, auto forward, auto backward) {
+namespace {
+
+using P = PieceKind;
+
+// Writes down the pieces of one layer.
+class PytorchLayer {
+ public:
+  PytorchLayer(LayerScript& script, const TransformerSlice& slice) : script_(script), s_(slice) {}
+
+  void norm(P kind, const char* name) {
+    add(
+        kind, [=](WorkList&, PytorchAttention s) { s.norm(name, true); },
+        [=](WorkList&, PytorchAttention s) { s.norm_gradient(name, true); });
+  }
+  void attention();
+  void residual(P kind, const char* name) {
+    add(
+        kind, [=](WorkList&, PytorchAttention s) { s.residual(name); },
+        [=](WorkList&, PytorchAttention s) { s.residual_gradient(name); });
+  }
+  // The three pieces of a feed-forward layer of this slice.
+  void feed_forward(P fc1, P activation, P fc2);
+  void mixture();
+
+ private:
+  // A piece whose passes take a list and the script that writes to it.
+  template <typename Forward, typename Backward>
+  void add(P kind, Forward forward, Backward backward) {
     add_piece(
-        script, kind, slice,
+        script_, kind, s_,
         [&](WorkList& list, const TransformerSlice& s) {
-          forward(list, PytorchAttention(list, s), s);
+          forward(list, PytorchAttention(list, s));
         },
         [&](WorkList& list, const TransformerSlice& s) {
-          backward(list, PytorchAttention(list, s), s);
+          backward(list, PytorchAttention(list, s));
         });
-  };
-  using List = WorkList;
-  using Slice = TransformerSlice;
-  const auto norm = [&](P kind, const char* name) {
-    add(
-        kind, [=](List&, PytorchAttention s, const Slice&) { s.norm(name, true); },
-        [=](List&, PytorchAttention s, const Slice&) { s.norm_gradient(name, true); });
-  };
-  const auto column = [&](P kind, const char* name) {
+  }
+  // Linear layers like those of `like`.
+  void column(P kind, P like, const char* name) {
     add(
         kind,
-        [=](List& list, PytorchAttention, const Slice& own) {
-          columns_forward(list, own, kind, name);
-        },
-        [=](List& list, PytorchAttention, const Slice& own) {
-          columns_backward(list, own, kind, name);
-        });
-  };
-  // The copy of the context is between attention and proj.
-  const auto row = [&](P kind, const char* name, std::int64_t rows) {
-    add(
-        kind,
-        [=](List& list, PytorchAttention s, const Slice& own) {
-          if (kind == P::proj) s.context_copy("");
-          AutocastCopies(list, own).weight(name, own.hidden * rows,
-                                           biased(kind, own.biases) ? own.hidden : 0);
-          reduced_product(list, own, name, s.product(own.hidden, rows));
-          added_bias(list, own, name, biased(kind, own.biases), own.shard_tokens * own.hidden);
-        },
-        [=](List&, PytorchAttention s, const Slice& own) {
-          s.row_gradient(name, rows, biased(kind, own.trained_biases));
-          if (kind == P::proj) s.context_copy(" backward");
-        });
-  };
-  const auto residual = [&](P kind, const char* name) {
-    add(
-        kind, [=](List&, PytorchAttention s, const Slice&) { s.residual(name); },
-        [=](List&, PytorchAttention s, const Slice&) { s.residual_gradient(name); });
-  };
-  if (!slice.post_norm) norm(P::norm_1, "norm 1");
-  column(P::qkv, "qkv");
+        [&](WorkList& list, const PytorchAttention&) { columns_forward(list, s_, like, name); },
+        [&](WorkList& list, const PytorchAttention&) { columns_backward(list, s_, like, name); });
+  }
+  void row(P kind, P like, const char* name, std::int64_t rows);
+  void shared_sum(bool backward, WorkList& list, PytorchScript script);
+
+  LayerScript& script_;
+  const TransformerSlice& s_;
+};
+
+// The copy of the context is between attention and proj.
+void PytorchLayer::row(P kind, P like, const char* name, std::int64_t rows) {
   add(
-      P::heads, [](List&, PytorchAttention s, const Slice&) { s.heads(); },
-      [](List&, PytorchAttention s, const Slice&) { s.heads_gradient(); });
+      kind,
+      [&](WorkList& list, PytorchAttention s) {
+        if (kind == P::proj) s.context_copy("");
+        AutocastCopies(list, s_).weight(name, s_.hidden * rows,
+                                        biased(like, s_.biases) ? s_.hidden : 0);
+        reduced_product(list, s_, name, s.product(s_.hidden, rows));
+        added_bias(list, s_, name, biased(like, s_.biases), s_.shard_tokens * s_.hidden);
+      },
+      [&](WorkList&, PytorchAttention s) {
+        s.row_gradient(name, rows, biased(like, s_.trained_biases));
+        if (kind == P::proj) s.context_copy(" backward");
+      });
+}
+
+void PytorchLayer::attention() {
+  if (s_.latent.used()) {
+    add_piece(script_, P::compress, s_, latent_compression_forward, latent_compression_backward);
+    add_piece(script_, P::qkv, s_, latent_expansion_forward, latent_expansion_backward);
+    add_piece(script_, P::heads, s_, pytorch_latent_heads, pytorch_latent_heads_backward);
+  } else {
+    column(P::qkv, P::qkv, "qkv");
+    add(
+        P::heads, [](WorkList&, PytorchAttention s) { s.heads(); },
+        [](WorkList&, PytorchAttention s) { s.heads_gradient(); });
+  }
   add(
-      P::core, [](List&, PytorchAttention s, const Slice&) { s.core(); },
-      [](List&, PytorchAttention s, const Slice&) { s.core_gradient(); });
-  row(P::proj, "proj", slice.attention_width);
-  residual(P::residual_1, "residual 1");
+      P::core, [](WorkList&, PytorchAttention s) { s.core(); },
+      [](WorkList&, PytorchAttention s) { s.core_gradient(); });
+  row(P::proj, P::proj, "proj", s_.attention_width);
+}
+
+void PytorchLayer::feed_forward(P fc1, P activation, P fc2) {
+  column(fc1, P::fc1, "fc1");
+  add(
+      activation, [](WorkList&, PytorchAttention s) { s.activation(); },
+      [](WorkList&, PytorchAttention s) { s.activation_gradient(); });
+  row(fc2, P::fc2, "fc2", s_.ffn);
+}
+
+// The gate's sigmoid is of one number for each token, which an eager kernel multiplies the row by.
+void PytorchLayer::shared_sum(bool backward, WorkList& list, PytorchScript script) {
+  const std::int64_t numbers = s_.shard_tokens * s_.hidden;
+  const Bytes states = numbers * s_.element();
+  const bool gated = s_.moe.shared_gate && eager(s_);
+  if (!backward) {
+    shared_gate(list, s_, false);
+    if (gated) script.pass("shared rows by gate", MemoryOp::elementwise, states, states, numbers);
+    return script.pass("shared and routed sum", MemoryOp::elementwise, 2 * states, states);
+  }
+  if (gated) {
+    script.pass("shared rows by gate backward", MemoryOp::elementwise, states, states, numbers);
+    script.pass("gate gradient of each number", MemoryOp::elementwise, 2 * states, states);
+    script.pass("gate gradient", MemoryOp::column_sum, states, Bytes(0));
+  }
+  script.pass("shared and routed gradient sum", MemoryOp::elementwise, 2 * states, states);
+  shared_gate(list, s_, true);
+}
+
+void PytorchLayer::mixture() {
+  add_experts(script_, s_);
+  if (s_.shared_ffn > 0) {
+    const TransformerSlice shared = shared_experts(s_);
+    PytorchLayer(script_, shared).feed_forward(P::shared_fc1, P::shared_activation, P::shared_fc2);
+    add(
+        P::shared_sum,
+        [&](WorkList& list, const PytorchAttention& s) { shared_sum(false, list, s); },
+        [&](WorkList& list, const PytorchAttention& s) { shared_sum(true, list, s); });
+  }
+}
+
+}  // namespace
+
+void add_pytorch(LayerScript& script, const TransformerSlice& slice, bool mixture) {
+  PytorchLayer layer(script, slice);
+  if (!slice.post_norm) layer.norm(P::norm_1, "norm 1");
+  layer.attention();
+  layer.residual(P::residual_1, "residual 1");
   if (slice.memory_length > 0) add_cross_attention(script, slice);
-  slice.post_norm ? norm(P::norm_1, "norm 1") : norm(P::norm_2, "norm 2");
-  column(P::fc1, "fc1");
-  add(
-      P::activation, [](List&, PytorchAttention s, const Slice&) { s.activation(); },
-      [](List&, PytorchAttention s, const Slice&) { s.activation_gradient(); });
-  row(P::fc2, "fc2", slice.ffn);
-  residual(P::residual_2, "residual 2");
-  if (slice.post_norm) norm(P::norm_2, "norm 2");
+  slice.post_norm ? layer.norm(P::norm_1, "norm 1") : layer.norm(P::norm_2, "norm 2");
+  mixture ? layer.mixture() : layer.feed_forward(P::fc1, P::activation, P::fc2);
+  layer.residual(P::residual_2, "residual 2");
+  if (slice.post_norm) layer.norm(P::norm_2, "norm 2");
+  if (mixture) order_mixture(script);
 }
 
 Bytes pytorch_layer_transient(const TransformerSlice& s) {

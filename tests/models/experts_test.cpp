@@ -146,8 +146,8 @@ TEST_CASE("what experts cannot be dealt to is named") {
   Execution eager = execution(2, 256);
   eager.kernels.fusion = Fusion::eager;
   CHECK(problem(eager) ==
-        "fusion: experts and latent attention are described with fused kernels only; leave the "
-        "execution \"fused\"");
+        "fusion: experts are described with fused kernels only; leave the execution \"fused\", or "
+        "make it \"compiled\"");
   CHECK(problem(execution(2, 256, 2, false)) ==
         "sequence_parallel: experts behind tensor parallelism need sequence parallelism: without "
         "it every tensor-parallel rank would send the same tokens");

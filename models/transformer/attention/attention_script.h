@@ -12,6 +12,9 @@ void latent_compression_forward(WorkList& list, const TransformerSlice& slice);
 void latent_compression_backward(WorkList& list, const TransformerSlice& slice);
 void latent_expansion_forward(WorkList& list, const TransformerSlice& slice);
 void latent_expansion_backward(WorkList& list, const TransformerSlice& slice);
+// What PyTorch's operators do between the expansion and attention.
+void pytorch_latent_heads(WorkList& list, const TransformerSlice& slice);
+void pytorch_latent_heads_backward(WorkList& list, const TransformerSlice& slice);
 std::int64_t latent_kept_per_token(const LatentAttention& latent);
 std::int64_t latent_parameters(const Transformer& network, int tensor);
 double latent_products(const Transformer& network);

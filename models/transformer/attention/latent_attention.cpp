@@ -8,8 +8,13 @@
 //
 // With sequence parallelism the compressed states, not the hidden ones, are gathered: r_q + r_kv +
 // d_rope per token instead of h.
-// Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; Megatron-LM's MLASelfAttention.
+// Eager, the parts of queries and keys that are rotated and that are not are joined by copies, the
+// one rotated key repeated for every head; backward its gradients are added up, and the gradients
+// of what one product made are joined.
+// Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; Megatron-LM's MLASelfAttention; eager
+// huggingface/transformers, models/deepseek_v3/modeling_deepseek_v3.py, DeepseekV3Attention.
 #include "models/transformer/attention/attention_script.h"
+#include "models/transformer/pytorch_script.h"
 
 namespace trainyard::models {
 namespace {
@@ -18,11 +23,16 @@ Bytes compressed_bytes(const TransformerSlice& s, std::int64_t tokens) {
   return tokens * s.compressed_width() * s.element();
 }
 
-void norm(WorkList& list, const TransformerSlice& s, std::string name, std::int64_t width,
+void norm(WorkList& list, const TransformerSlice& s, const std::string& name, std::int64_t width,
           bool backward) {
+  PytorchScript script(list, s);
+  if (s.kernels.norms_by_operators)
+    return norm_by_operators(script, Norm::rms_norm, name, {s.shard_tokens, width, s.element()},
+                             backward);
   const Bytes states = s.shard_tokens * width * s.element();
-  list.kernel(std::move(name),
-              MemoryBound{MemoryOp::rms_norm, backward ? 2 * states : states, states});
+  script.pass(name, MemoryOp::rms_norm, backward ? 2 * states : states, states);
+  if (backward && s.kernels.fusion != Fusion::by_hand && s.trained_heads)
+    script.pass(name + " of its parameters", MemoryOp::rms_norm, 2 * states, Bytes(0));
 }
 
 }  // namespace
@@ -83,6 +93,45 @@ void latent_compression_backward(WorkList& list, const TransformerSlice& s) {
   if (l.query_rank == 0) return;
   norm(list, s, "query norm backward", l.query_rank, true);
   gradients(list, s, "query compression", s.shard_tokens, l.query_rank, s.hidden);
+}
+
+namespace {
+
+// The rotated part of each query, and of the one key that all heads share.
+TransformerSlice rotated_part(const TransformerSlice& s) {
+  TransformerSlice part = s;
+  part.kv_heads = 1;
+  part.head_size = s.latent.rope_size;
+  return part;
+}
+
+void rotate(WorkList& list, const TransformerSlice& s, bool backward) {
+  if (s.positional != Positional::rope) return;
+  const TransformerSlice part = rotated_part(s);
+  PytorchScript script(list, part);
+  if (s.kernels.rotary_by_operators()) return rotary_by_operators(script, list, part, backward);
+  const Bytes both = s.tokens * (s.heads + 1) * part.head_size * s.element();
+  script.pass(backward ? "rope backward" : "rope", MemoryOp::rope, both, both);
+}
+
+}  // namespace
+
+void pytorch_latent_heads(WorkList& list, const TransformerSlice& s) {
+  rotate(list, s, false);
+  const std::int64_t all = s.tokens * s.heads * s.latent.query_key_size();
+  reordered(list, s, "query parts joined", all);
+  reordered(list, s, "key parts joined", all);
+}
+
+void pytorch_latent_heads_backward(WorkList& list, const TransformerSlice& s) {
+  const LatentAttention& l = s.latent;
+  const Bytes shared = s.tokens * l.rope_size * s.element();
+  PytorchScript(list, s).pass("rotated key gradient sum", MemoryOp::elementwise, s.heads * shared,
+                              shared);
+  rotate(list, s, true);
+  reordered(list, s, "query gradient parts joined", s.tokens * s.heads * l.query_key_size());
+  reordered(list, s, "key and value gradients joined",
+            s.tokens * s.heads * (l.nope_size + l.value_size));
 }
 
 // Both compressed states before and after their norms.
