@@ -8,6 +8,8 @@ namespace trainyard::models {
 
 // The pieces from the router to the weighted sum; shared experts are the caller's.
 void add_experts(LayerScript& script, const TransformerSlice& slice);
+// The same by PyTorch's operators.
+void add_eager_experts(LayerScript& script, const TransformerSlice& slice);
 
 // The shared experts: a feed-forward layer of another width.
 TransformerSlice shared_experts(const TransformerSlice& slice);

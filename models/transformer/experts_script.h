@@ -1,4 +1,5 @@
-// The kernels of routed experts. What each reads and writes: experts.cpp. Private to the room.
+// The kernels of routed experts, as Megatron-LM fuses them, and as PyTorch runs them one by one.
+// What each reads and writes: experts.cpp and experts_eager.cpp. Private to the room.
 #pragma once
 
 #include <string>
@@ -57,6 +58,70 @@ class ExpertsScript {
   // Of one half, a view of both: its numbers are handled one by one.
   void of_half(const std::string& what, Bytes read_of_each, Bytes written_of_each);
   void halves_joined(const char* what);
+};
+
+// What PyTorch's operators on rows of experts have in common.
+class RowOperators : public ExpertsScript {
+ protected:
+  using ExpertsScript::ExpertsScript;
+
+  bool loops() const { return s_.kernels.separate_experts && !s_.expert_parallel; }
+  std::int64_t calls() const { return loops() ? s_.local_experts : 1; }
+  bool share_their_way() const { return s_.routing.experts > 0; }
+
+  Bytes tokens() const { return rows(s_.shard_tokens, s_.hidden); }
+  Bytes sent_rows() const { return rows(s_.routed_rows, s_.hidden); }
+  Bytes number_of_each() const { return s_.routed_rows * Bytes(8); }  // its index
+  Bytes probabilities() const { return s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32); }
+
+  // Kernels on a number for each row or fewer, and as many again for each expert of a loop.
+  struct Small {
+    std::int64_t kernels = 0, operators = 0;  // that the host calls
+  };
+  static constexpr Small kIndexGradient{.kernels = 9, .operators = 1};
+  void small(const std::string& name, const Small& each);
+  // A kernel on rows, or one for each expert; `one_by_one`: numbers handled so. As many rows as
+  // tokens send, or as arrive at experts.
+  MemoryBound on_rows(MemoryOp op, Bytes read, Bytes written, std::int64_t one_by_one = 0) const {
+    return {.op = op, .read = read, .written = written, .elements = one_by_one, .kernels = calls()};
+  }
+  void sent(const std::string& name, const MemoryBound& kernel) {
+    list_.kernel(name, kernel, static_cast<std::uint32_t>(calls()));
+  }
+  void arrived(const std::string& name, const MemoryBound& kernel, bool of_weights = false) {
+    list_.routed_kernel(name, kernel, of_weights, static_cast<std::uint32_t>(calls()));
+  }
+  // The gradient of rows that an index chose, of `chosen` bytes, added up in `into`: tokens, or
+  // biases of experts.
+  void index_gradient(const std::string& name, Bytes chosen, Bytes into, bool of_biases = false);
+};
+
+// Experts by PyTorch's operators.
+class EagerExperts final : public RowOperators {
+ public:
+  using RowOperators::RowOperators;
+
+  void route();
+  void route_gradient();
+  void dispatch();
+  void dispatch_gradient();
+  void fc1();
+  void fc1_gradient();
+  void activation();
+  void activation_gradient();
+  void fc2();
+  void fc2_gradient();
+  void combine();
+  void combine_gradient();
+
+ private:
+  std::int64_t weighted_rows() const {
+    return share_their_way() ? s_.expert_rows() : s_.routed_rows;
+  }
+  void copies();
+  void weights();
+  void weights_gradient();
+  void biases(const std::string& name, std::int64_t width, bool backward);
 };
 
 }  // namespace trainyard::models

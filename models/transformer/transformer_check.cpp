@@ -75,11 +75,7 @@ void check_fusion(Problems& problems, const Transformer& n, const Execution& e) 
   if (n.parallel() && (n.moe.experts > 0 || n.block_norms != BlockNorms::before))
     problems.push_back({"", "parallel blocks are described for dense layers with norms before"});
   if (e.kernels.fusion == Fusion::by_hand) return;
-  if (n.moe.experts > 0 && e.kernels.fusion == Fusion::eager) {
-    problems.push_back({"fusion",
-                        "experts are described with fused kernels only; leave the execution "
-                        "\"fused\", or make it \"compiled\""});
-  } else if (blocks) {
+  if (blocks) {
     problems.push_back({"fusion",
                         "parallel blocks, norms behind blocks and of the embedding are described "
                         "with fused kernels only; leave the execution \"fused\""});

@@ -179,6 +179,7 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   mixture: router's scores                q E 4
 //            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
 //            clamps by operators            r f1 d: what they gave
+//            eager gates                    r f d: the activated half
 //            experts' outputs               q k h d, for the gradient of their weights in the sum;
 //                                           none where the activation weights rows
 //            shared experts                 as a feed-forward layer of their width
@@ -334,6 +335,8 @@ void Tensors::experts() {
                         P::experts_activation});
   if (clamps_by_operators(s_))
     save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
+  if (gated(s_) && eager(s_))
+    save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
   if (!s_.kernels.rows_weighted_in_activation)
     save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});

@@ -404,7 +404,7 @@ void PytorchLayer::shared_sum(bool backward, WorkList& list, PytorchScript scrip
 }
 
 void PytorchLayer::mixture() {
-  add_experts(script_, s_);
+  eager(s_) ? add_eager_experts(script_, s_) : add_experts(script_, s_);
   if (s_.shared_ffn > 0) {
     const TransformerSlice shared = shared_experts(s_);
     PytorchLayer(script_, shared).feed_forward(P::shared_fc1, P::shared_activation, P::shared_fc2);

@@ -1,7 +1,8 @@
-// Latent attention by PyTorch's operators, against models/transformer/attention/
-// latent_attention.cpp.
+// Experts and latent attention by PyTorch's operators, against the tables in
+// models/transformer/experts_eager.cpp and models/transformer/attention/latent_attention.cpp.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "models/transformer/networks.h"
@@ -12,7 +13,18 @@ using namespace trainyard;
 
 namespace {
 
-constexpr std::int64_t kTokens = 64, kHidden = 512;
+constexpr std::int64_t kTokens = 64, kHidden = 512, kExperts = 8, kTop = 2, kWidth = 256;
+constexpr std::int64_t kRow = kHidden * 2;                // bytes
+constexpr std::int64_t H = kTokens * kRow, R = kTop * H;  // of tokens, of what they send
+constexpr std::int64_t F = kTokens * kTop * kWidth * 2;   // of one half at the experts
+constexpr std::int64_t kIndex = kTokens * kTop * 8;       // a number of 8 bytes for each row
+constexpr std::int64_t kScores = kTokens * kExperts * 4;
+
+Transformer mixture() {
+  Transformer network = llama(2, kHidden, 8, 8, 1536, 4096);
+  network.moe = {.experts = kExperts, .top_k = kTop, .ffn_hidden = kWidth};
+  return network;
+}
 
 Execution eager() {
   Execution how = execution(1, kTokens);
@@ -38,7 +50,170 @@ Moved moved(const std::vector<WorkItem>& items, const std::string& first, const 
   return found;
 }
 
+const NamedKernel& named(const std::vector<WorkItem>& items, const std::string& name) {
+  for (const WorkItem& item : items) {
+    const auto* kernel = std::get_if<NamedKernel>(&item);
+    if (kernel && kernel->name == name) return *kernel;
+  }
+  FAIL("no kernel named " << name);
+  static const NamedKernel none;
+  return none;
+}
+
+std::int64_t kernels_of(const std::vector<WorkItem>& items, const std::string& name) {
+  return std::get<MemoryBound>(named(items, name).kernel).kernels;
+}
+
 }  // namespace
+
+TEST_CASE("eager experts: what each operator moves") {
+  const LayerWork work = last_layer(network_work(mixture(), eager()));
+  CHECK(moved(work.forward, "router", "combine sum") ==
+        Moved{{"router softmax", kScores / 2 + kScores},
+              {"router choice", kScores + 5 * kIndex},
+              {"rows by expert", 2 * 34 * kIndex},
+              {"rows copied", H + R},
+              {"rows in order", 2 * R},
+              {"experts activation", 2 * F},
+              {"experts gate", 3 * F},
+              {"rows by weights", 2 * R},
+              {"rows back in order", 2 * R},
+              {"combine sum", R + H}});
+  CHECK(moved(work.backward, "combine sum backward", "router gradient sum") ==
+        Moved{{"combine sum backward", H + R},
+              {"rows back in order backward order", 2 * 9 * kIndex},
+              {"rows back in order backward zeros", R},
+              {"rows back in order backward", 3 * R},
+              {"rows by weights backward", 2 * R},
+              {"weight gradient of each number", 3 * R},
+              {"weight gradients", R},
+              {"weights of rows backward", 2 * 11 * kIndex},
+              {"experts gate backward", 3 * F},
+              {"experts gate backward of the activation", 3 * F},
+              {"experts activation backward", 3 * F},
+              {"experts gradients of halves joined", 4 * F},
+              {"rows in order backward order", 2 * 9 * kIndex},
+              {"rows in order backward zeros", R},
+              {"rows in order backward", 3 * R},
+              {"rows copied backward order", 2 * 9 * kIndex},
+              {"rows copied backward zeros", H},
+              {"rows copied backward", R + 2 * H},
+              {"router choice backward", kScores + 8 * kIndex},
+              {"router softmax backward", 2 * kScores + kScores / 2},
+              {"router gradient sum", 3 * H}});
+  // A sort is one operator of the host.
+  CHECK(kernels_of(work.forward, "rows by expert") == 34);
+  CHECK(named(work.forward, "rows by expert").launches == 9);
+}
+
+// huggingface/transformers before 5: for each expert, its rows copied from the tokens, and added to
+// them; backward a gradient of all tokens for each, and their sum.
+TEST_CASE("eager experts: a loop over experts") {
+  Execution how = eager();
+  how.kernels.separate_experts = true;
+  const LayerWork work = last_layer(network_work(mixture(), how));
+  const Moved forward = moved(work.forward, "router", "rows added to tokens");
+  CHECK(forward.at("rows copied") == 2 * R);
+  CHECK(forward.at("rows added to tokens") == 3 * R);
+  CHECK(forward.count("rows in order") == 0);
+  const Moved backward = moved(work.backward, "rows of the gradient", "router gradient sum");
+  CHECK(backward.at("rows of the gradient") == 2 * R);
+  CHECK(backward.at("rows copied backward zeros") == kExperts * H);
+  CHECK(backward.at("rows copied backward") == 3 * R);
+  CHECK(backward.at("rows gradient sum") == (kExperts - 1) * 3 * H);
+  for (const char* name : {"rows copied", "experts activation", "experts gate", "rows by weights"})
+    CHECK(kernels_of(work.forward, name) == kExperts);
+  for (const char* name : {"experts fc1", "experts fc2", "experts gate", "rows by weights"})
+    CHECK(named(work.forward, name).launches == kExperts);
+}
+
+TEST_CASE("eager experts multiply as much as fused ones, and keep the activated half beside") {
+  Execution fused = eager();
+  fused.kernels.fusion = Fusion::by_hand;
+  const LayerWork by_hand = last_layer(network_work(mixture(), fused));
+  for (const Fusion fusion : {Fusion::eager, Fusion::compiled}) {
+    for (const bool separate : {false, true}) {
+      Execution how = eager();
+      how.kernels.fusion = fusion;
+      how.kernels.separate_experts = separate;
+      const LayerWork work = last_layer(network_work(mixture(), how));
+      CHECK(sum_of_flops(work.forward) == sum_of_flops(by_hand.forward));
+      CHECK(sum_of_flops(work.backward) == sum_of_flops(by_hand.backward));
+      CHECK(work.parameters == by_hand.parameters);
+      CHECK(work.expert_parameters == by_hand.expert_parameters);
+      const std::int64_t more = fusion == Fusion::eager ? F : 0;
+      CHECK(work.activations().count() == by_hand.activations().count() + more);
+    }
+  }
+}
+
+// Rows travel as they do between fused kernels, arranged by expert behind the all-to-all.
+TEST_CASE("eager experts of several ranks") {
+  Execution how = eager();
+  how.experts.ranks = 4;
+  const LayerWork work = last_layer(network_work(mixture(), how));
+  std::int64_t bytes = 0;
+  for (const GroupCollective& collective : collectives(work.forward))
+    bytes += collective.bytes.count();
+  CHECK(bytes == 2 * R);
+  const Moved forward = moved(work.forward, "router", "combine sum");
+  CHECK(forward.count("rows in order") == 0);
+  CHECK(forward.at("dispatch by expert") == 2 * R);
+  CHECK(named(work.forward, "experts activation").routed);
+  CHECK_FALSE(named(work.forward, "rows copied").routed);
+}
+
+// DeepEP: no row is copied or added up by an operator, and experts weight what they give.
+TEST_CASE("eager experts whose rows share their way") {
+  Execution how = eager();
+  how.experts.ranks = 4;
+  const LayerWork apart = last_layer(network_work(mixture(), how));
+  how.experts.hierarchical_dispatch = true;
+  const LayerWork work = last_layer(network_work(mixture(), how));
+  const std::vector<std::string> forward = script(work.forward), backward = script(work.backward);
+  for (const char* name : {"rows copied", "rows back in order", "combine sum"})
+    CHECK(std::count(forward.begin(), forward.end(), name) == 0);
+  for (const char* name : {"rows copied backward", "combine sum backward"})
+    CHECK(std::count(backward.begin(), backward.end(), name) == 0);
+  CHECK(std::count(forward.begin(), forward.end(), "rows by weights") == 1);
+  CHECK(std::count(backward.begin(), backward.end(), "weight gradients") == 1);
+  CHECK(sum_of_flops(work.forward) == sum_of_flops(apart.forward));
+}
+
+// gpt-oss: a bias for each row is copied and added; its gradient is added up by expert.
+TEST_CASE("eager experts with biases and limits") {
+  Transformer network = mixture();
+  network.moe.biases = network.moe.clamped = true;
+  const LayerWork work = last_layer(network_work(network, eager()));
+  const Moved forward = moved(work.forward, "router", "combine sum");
+  CHECK(forward.at("experts fc1 bias of each row") == kExperts * 2 * kWidth * 2 + 2 * F);
+  CHECK(forward.at("experts fc1 bias sum") == 3 * 2 * F);
+  CHECK(forward.at("experts fc2 bias sum") == 3 * R);
+  CHECK(forward.at("experts limited halves joined") == 4 * F);
+  const NamedKernel& gradient = named(work.backward, "experts fc2 bias gradient");
+  CHECK(gradient.weight_gradient);
+  CHECK(memory_traffic(gradient.kernel).count() == R + 2 * kExperts * kRow);
+}
+
+TEST_CASE("shared experts of an eager execution are a feed-forward layer of its operators") {
+  Transformer network = mixture();
+  network.moe.shared_ffn_hidden = 128;
+  network.moe.shared_gate = true;
+  const LayerWork work = last_layer(network_work(network, eager()));
+  const Moved forward = moved(work.forward, "router", "shared and routed sum");
+  CHECK(forward.at("activation") == 2 * kTokens * 128 * 2);
+  CHECK(forward.at("gate") == 3 * kTokens * 128 * 2);
+  CHECK(forward.at("shared rows by gate") == 2 * H);
+  CHECK(forward.at("shared and routed sum") == 3 * H);
+  // Backward, routed experts come first.
+  const std::vector<std::string> lines = script(work.backward);
+  const auto at = [&](const char* name) {
+    return std::find(lines.begin(), lines.end(), name) - lines.begin();
+  };
+  CHECK(at("combine sum backward") < at("router gradient sum"));
+  CHECK(at("router gradient sum") < at("fc2 input gradient"));
+  CHECK(at("fc1 weight gradient") < at("shared and routed gradient sum"));
+}
 
 // Queries and keys of 3 x 16 numbers a head, of which 16 are rotated; 8 heads.
 TEST_CASE("eager latent attention joins what is rotated to what is not") {

@@ -143,11 +143,6 @@ TEST_CASE("what experts cannot be dealt to is named") {
   Execution how = execution(2, 256);
   how.experts.ranks = 3;
   CHECK(problem(how) == "expert: experts (16) must be divisible by the expert-parallel degree (3)");
-  Execution eager = execution(2, 256);
-  eager.kernels.fusion = Fusion::eager;
-  CHECK(problem(eager) ==
-        "fusion: experts are described with fused kernels only; leave the execution \"fused\", or "
-        "make it \"compiled\"");
   CHECK(problem(execution(2, 256, 2, false)) ==
         "sequence_parallel: experts behind tensor parallelism need sequence parallelism: without "
         "it every tensor-parallel rank would send the same tokens");

@@ -58,7 +58,8 @@ constexpr std::array<json::Choice<models::LossKernels>, 4> kLosses = {
 void visit_expert_kernels(json::Fields& f, KernelChoice& s) {
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
-           "expert, as in Transformer Engine's grouped linear layers.");
+           "expert, as in Transformer Engine's grouped linear layers; of an eager execution, all "
+           "that is done for them in a loop, as in transformers before 5.");
   f.choice("expert_weights", s.rows_weighted_in_activation, kExpertWeights, json::optional,
            "Where rows of experts are weighted by the router: combination, which keeps what it "
            "adds up for the backward pass, or activation, as in Megatron-Core since 0.13.");
@@ -233,6 +234,9 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
   if (kernels.rows_weighted_in_activation && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_weights", fmt::format("{} has no experts", network.words()),
                    "remove it");
+  if (kernels.rows_weighted_in_activation && kernels.fusion == models::Fusion::eager)
+    findings.error("/training/expert_weights", "an eager execution weights rows by a kernel",
+                   "remove it, or make the execution \"fused\" or \"compiled\"");
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
   if (kernels.unaligned_heads_in_fp32 && (stack == nullptr || kernels.one_attention()))
