@@ -103,8 +103,7 @@ def gpt2_model(config):
 HUGGING_FACE = {
     "llama": (llama_model, {"norm": "operators"}),
     "qwen2": (lambda config: {**llama_model(config), "attention_biases": "qkv"}, {"norm": "operators"}),
-    # Experts are described with fused kernels only.
-    "qwen3moe": (experts_model, {"execution": "fused"}),
+    "qwen3moe": (experts_model, {"norm": "operators"}),
     "gpt2": (gpt2_model, {"activation": "operators"}),  # gelu_new
     "bert": (lambda config: {"preset": "bert-large", "encoder": {"next_sentence": False}}, {}),
     "vit": (lambda config: {"preset": "vit-l-16"}, {"projections": "separate"}),
