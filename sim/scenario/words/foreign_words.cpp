@@ -14,7 +14,7 @@ struct Word {
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; InternEvo's configs/7B_sft.py; what docs/software.md says
 // of others.
-constexpr std::array<Word, 221> kKeys = {{
+constexpr std::array<Word, 223> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -71,6 +71,7 @@ constexpr std::array<Word, 221> kKeys = {{
     {"expert_parallel_size", "/parallelism/ep"},
     {"expert_tensor_parallel_degree", "/parallelism/etp"},
     {"expert_tensor_parallel_size", "/parallelism/etp"},
+    {"experts_implementation", "/training/expert_products"},
     {"ffn_hidden_size", "/model/ffn_hidden"},
     {"flash_attention", "/training/fused_attention"},
     {"flash_attn", "/training/fused_attention"},
@@ -223,6 +224,7 @@ constexpr std::array<Word, 221> kKeys = {{
     {"use_distributed_optimizer", "/parallelism/data_parallel/kind"},
     {"use_flash_attn", "/training/fused_attention"},
     {"use_fp32_norm", "\"fp32\" at /training/norm_inputs"},
+    {"use_grouped_mm", "/training/expert_products"},
     {"use_reentrant", "true at /training/recompute_stops_early, where it is false"},
     {"use_xla", "\"kernel\" at /training/norm, activation and dropout, \"product\" at bias"},
     {"v_proj", "\"separate\" at /training/projections"},
@@ -246,7 +248,7 @@ constexpr std::array<Word, 221> kKeys = {{
 }};
 
 // Values of choices.
-constexpr std::array<Word, 68> kValues = {{
+constexpr std::array<Word, 69> kValues = {{
     {"1f1b_interleaved", "interleaved_1f1b"},
     {"adam_w", "adamw"},
     {"adamw_torch", "adamw"},
@@ -281,6 +283,7 @@ constexpr std::array<Word, 68> kValues = {{
     {"fusedlamb", "lamb"},
     {"gelu_new", "gelu"},
     {"gelu_pytorch_tanh", "gelu"},
+    {"grouped_mm", "joint"},
     {"half", "fp16"},
     {"horovod", "allreduce"},
     {"hybrid_shard", "hsdp"},
