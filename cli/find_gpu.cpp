@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <vector>
 
@@ -29,12 +30,19 @@ std::string capability_of(const scenario::Preset& preset) {
   return value != nullptr && value->is(json::Kind::string) ? value->text : "";
 }
 
+// Measured on P100 (cuDNN 6), V100 and T4 (cuDNN 7).
+cost::WinogradUse winograd(const topologies::GpuSpec& spec) {
+  const int major = std::atoi(spec.compute_capability.c_str());  // 0 without one
+  if (major >= 7) return cost::WinogradUse::separate;
+  return major == 6 ? cost::WinogradUse::fused : cost::WinogradUse::none;
+}
+
 fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {
   fit::FitGpu gpu;
   gpu.name = spec.name;
   gpu.peaks = simulate::peaks(spec);
   gpu.multiprocessors = spec.multiprocessors;
-  gpu.is_cpu = spec.is_cpu();
+  gpu.winograd = winograd(spec);
   return gpu;
 }
 

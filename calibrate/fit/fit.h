@@ -19,7 +19,8 @@ struct FitGpu {
   std::string name;  // of the preset
   cost::MachinePeaks peaks;
   int multiprocessors = 0;
-  bool is_cpu = false;
+  // How cuDNN's convolutions in fp32 have Winograd's algorithm there.
+  cost::WinogradUse winograd = cost::WinogradUse::separate;
 };
 
 struct FitOptions {

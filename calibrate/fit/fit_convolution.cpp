@@ -34,16 +34,16 @@ void describe(const Sample& sample, FitRecord& record) {
   if (c.groups > 1) record.shape += fmt::format(" in {} groups", c.groups);
 }
 
-// cuDNN's kernels of their own for it are in fp32, on CUDA cores.
-bool has_winograd(const FitGpu& gpu, models::Dtype dtype) {
-  return dtype == models::Dtype::fp32 && !gpu.is_cpu;
+// It is in fp32, on CUDA cores.
+cost::WinogradUse winograd(const FitGpu& gpu, models::Dtype dtype) {
+  return dtype == models::Dtype::fp32 ? gpu.winograd : cost::WinogradUse::none;
 }
 
 cost::ConvolutionLaw law_of(const FitGpu& gpu, models::Dtype dtype, const std::vector<bool>& used,
                             const Constants& values) {
   cost::ConvolutionLaw law;
   law.dtype = dtype;
-  if (has_winograd(gpu, dtype)) law.winograd = cost::WinogradUse::separate;
+  law.winograd = winograd(gpu, dtype);
   double* const factors[] = {
       &law.efficiency,      &law.kernel_3x3,      &law.few_channels,
       &law.data_gradient,   &law.weight_gradient, &law.strided_data_gradient,
@@ -71,7 +71,7 @@ std::vector<bool> told_apart(const FitGpu& gpu, models::Dtype dtype,
   for (const int count : with)
     used.push_back(count > 0 && count < static_cast<int>(samples.size()));
   used[0] = true;
-  used[1] = used[1] && !has_winograd(gpu, dtype);
+  used[1] = used[1] && winograd(gpu, dtype) != cost::WinogradUse::separate;
   used.push_back(static_cast<int>(samples.size()) >= kFewestForTiles);
   return used;
 }

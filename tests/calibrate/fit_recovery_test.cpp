@@ -49,6 +49,51 @@ TEST_CASE("The factor of batches is recovered") {
   CHECK(result.profile.batched_gemm_efficiency == about(0.6).within(0.02));
 }
 
+// Where cuDNN has kernels of their own for Winograd's algorithm nothing is left to fit of 3x3
+// filters; where it is one kernel their gain is found again.
+TEST_CASE("Convolutions in fp32 have Winograd's algorithm as their GPU does") {
+  GemmLaw products = test_gemm_law();
+  products.dtype = Dtype::fp32;
+  for (const WinogradUse use : {WinogradUse::none, WinogradUse::fused, WinogradUse::separate}) {
+    Profile truth;
+    truth.gemm = {products};
+    ConvolutionLaw law;
+    law.dtype = Dtype::fp32;
+    law.winograd = use;
+    law.kernel_3x3 = use == WinogradUse::separate ? 1 : 1.6;
+    truth.convolution = {law};
+    const auto cost = fitted_compute_cost(truth, test_gpu().peaks);
+    std::vector<std::string> lines = gemm_lines(products, 0);
+    for (int i = 0; i < 60; ++i) {
+      const std::int64_t filter = i % 2 == 0 ? 3 : 1, channels = 64 << i % 4;
+      const std::int64_t side = 14 + 7 * (i % 5), images = 8 + 8 * (i % 3);
+      const Convolution one{.batch = images,
+                            .in_channels = channels,
+                            .out_channels = 64 + 32 * i,
+                            .in_height = side,
+                            .in_width = side,
+                            .out_height = side,
+                            .out_width = side,
+                            .kernel_height = filter,
+                            .kernel_width = filter,
+                            .dtype = Dtype::fp32};
+      lines.push_back(fmt::format(
+          R"({{"kind": "convolution", "pass": "forward", "dtype": "fp32", "batch": {0}, )"
+          R"("in_channels": {1}, "out_channels": {2}, "in_height": {3}, "in_width": {3}, )"
+          R"("out_height": {3}, "out_width": {3}, "kernel_height": {4}, "kernel_width": {4}, )"
+          R"("groups": 1, "time_us": {5:.6g}}})",
+          images, channels, one.out_channels, side, filter, cost->time(one).time.count() * 1e6));
+    }
+    FitGpu gpu = test_gpu();
+    gpu.winograd = use;
+    const FitResult result = fit_lines(lines, gpu);
+    REQUIRE(result.profile.convolution.size() == 1);
+    const ConvolutionLaw& found = result.profile.convolution.front();
+    CHECK(found.winograd == use);
+    CHECK(found.kernel_3x3 == about(law.kernel_3x3).within(0.05));
+  }
+}
+
 TEST_CASE("A collective's law is recovered and virtual ranks give none") {
   std::vector<std::string> lines;
   Noise noise(3);

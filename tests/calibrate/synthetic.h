@@ -132,9 +132,11 @@ class SampleFile {
   std::string path_;
 };
 
-inline FitResult fit_lines(const std::vector<std::string>& lines) {
+inline FitResult fit_lines(const std::vector<std::string>& lines, const FitGpu& gpu = test_gpu()) {
   const SampleFile file(lines);
-  return fit_samples({file.path()}, test_options());
+  FitOptions options;
+  options.find_gpu = [&gpu](const std::string&) { return gpu; };
+  return fit_samples({file.path()}, options);
 }
 
 // The row of all sizes of a group.
