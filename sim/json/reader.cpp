@@ -80,7 +80,9 @@ struct ScalarReader {
     const std::optional<double> number = find_number(value);
     if (number && std::abs(*number) >= 0x1p63)
       return fmt::format("{} does not fit 64 bits", quoted(value));
-    return expected("a whole number");
+    // Of a whole number's target that takes it there is no problem: this one takes none below 0.
+    const bool below_zero = number && *number < 0 && *number == std::floor(*number);
+    return expected(below_zero ? "a whole number from 0 on" : "a whole number");
   }
   template <class T, class Parse>
   std::string quantity(T* target, Parse parse) const {
@@ -314,6 +316,10 @@ bool Reader::array(const FieldInfo& info, std::size_t,
   if (!value->is(Kind::array)) {
     error(value->at, info.key, fmt::format("expected an array, got {}", quoted(*value)),
           info.words ? array_of_words(*value) : "");
+    return false;
+  }
+  if (info.words && value->items.empty()) {
+    error(value->at, info.key, "names nothing", "name one or more, or remove it");
     return false;
   }
   resize(value->items.size());

@@ -208,6 +208,7 @@ class SchemaWriter : public Fields {
     }
     Value single = item;
     schema.set("items", std::move(item));
+    if (info.words) schema.set("minItems", Value::of(1));
     resize(0);
     add(info,
         info.one_too ? one_of("anyOf", std::move(schema), std::move(single)) : std::move(schema));

@@ -107,7 +107,7 @@ TEST_CASE("every mistake is reported in one reading, each with its place and cur
       "f:1:11: error: /batch: expected at least 1, got 0\n"
       "f:1:23: error: /share: expected a number, got \"50%\"\n"
       "f:1:41: error: /overlap: expected true or false, got \"yes\"\n"
-      "f:2:73: error: /seed: expected a whole number, got -1\n"
+      "f:2:73: error: /seed: expected a whole number from 0 on, got -1\n"
       "f:1:58: error: /degree: expected a whole number, got 1.5\n"
       "f:1:71: error: /mode: unknown mode \"fst_path\"; did you mean \"fast_path\"? known: "
       "fast_path, "
