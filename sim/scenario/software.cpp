@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/base/text.h"
 #include "sim/json/parse.h"
 #include "sim/json/reader.h"
 #include "sim/scenario/path_guard.h"
@@ -18,11 +19,22 @@ using json::Kind;
 using json::Value;
 
 constexpr const char* kFolder = "software";
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOtherNames = {
+    {{"deepspeed-zero", "deepspeed"}, {"axolotl", "hf-trainer"}}};
 
 void error(std::vector<Diagnostic>& diagnostics, const json::Place& at, std::string message,
            std::string hint = {}) {
   diagnostics.push_back(
       {Severity::error, at.position(), "/software", std::move(message), std::move(hint)});
+}
+
+std::string cure(const std::string& name, const std::string& configs) {
+  std::vector<std::string_view> others;
+  for (const auto& [other, usual] : kOtherNames)
+    others.push_back(other);
+  const std::vector<std::string_view> near = near_names(name, others, 1);
+  if (!near.empty()) return fmt::format("nearest: {}", near.front());
+  return cure_of_preset(name, configs, kFolder);
 }
 
 // The file of the software that a scenario names; empty: none, or it is reported.
@@ -33,7 +45,7 @@ std::string file_of(const Value& scenario, const Places& places,
   const std::string path = software_file(name->text, places.configs);
   if (!path.empty()) return preset_stays(path, *name, "/software", places, diagnostics) ? path : "";
   error(diagnostics, name->at, fmt::format("unknown software {}", json::quoted(*name)),
-        cure_of_preset(name->text, places.configs, kFolder));
+        cure(name->text, places.configs));
   return "";
 }
 
@@ -164,8 +176,6 @@ bool forget(Value& object, const std::string& path) {
 }  // namespace
 
 std::string software_file(const std::string& name, const std::string& configs) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kOtherNames = {
-      {{"deepspeed-zero", "deepspeed"}, {"axolotl", "hf-trainer"}}};
   if (name.find_first_of("/\\") != std::string::npos) return "";
   if (std::string own = preset_path(configs, kFolder, name); is_file(own)) return own;
   for (const auto& [other, usual] : kOtherNames)
