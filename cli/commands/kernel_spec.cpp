@@ -395,6 +395,8 @@ std::vector<AskedKernel> read_kernels(const std::string& path, Dtype usual,
   }
   if (wrong.empty() && keys.empty())
     complain("is empty", "the first line names the keys: kind,m,n,k");
+  else if (wrong.empty() && kernels.empty())
+    complain("holds no kernel", "write one a line below the line that names the keys");
   if (!wrong.empty()) throw ScenarioError(std::move(wrong));
   return kernels;
 }

@@ -147,7 +147,7 @@ def reads_kernels(folder):
     alone = json.loads(expect(0, "kernel", "gemm:6400x4096x4096,dtype=bf16", "--gpu", "a100-sxm4-80gb", "--json")[0])
     require_equal(float(rows[99]["time_us"]), alone["kernels"][0]["time_us"], "time")
     for text, *parts in (("kind,m\ngemm,1\ngem,1\ngemm,1,2\n", ":2:1", ":3:1", ":4:1", "3 cells"),
-                         ("m,n\n1,2\n", "kind"), ("", "empty")):
+                         ("m,n\n1,2\n", "kind"), ("", "empty"), ("kind,m,n,k\n# later\n", ":3:1", "no kernel")):
         _, err = expect(3, "kernel", "--file", write(folder, text), "--gpu", "h100")
         require(all(part in err for part in parts), err)
     expect(3, "kernel", "--file", os.path.join(folder, "none.csv"), "--gpu", "h100")
