@@ -179,22 +179,24 @@ void Player::keep_outputs_of_operators() {
     std::vector<bool> kept_products;
     for (const Product& product : piece.products) {
       all_columns += product.columns;
-      kept_products.push_back(++products % 2 != 0);
+      kept_products.push_back((++products + product.later) % 2 != 0);
       if (!kept_products.back()) continue;
       columns += product.columns;
       if (script_.eager || (needed && !scattered)) kept = kept + product.output;
     }
-    work_.kept.add(piece.module, kept);
+    work_.kept.add(piece.module, kept + piece.exchanged);
     Bytes saved;
     for (const SavedTensor& tensor : piece.saved)
       saved = saved + tensor.bytes;
     if (saved > kept) restored = restored + (saved - kept);
 
     if (!needed || piece.fused_output > Bytes(0)) continue;
-    const bool dead = !piece.products.empty() && (columns == all_columns || scattered);
+    // Norms follow compressions in their piece.
+    const bool dead = !piece.products.empty() && (columns == all_columns || scattered) &&
+                      !is_kind(piece, PieceKind::compress);
     if (dead && !script_.eager) continue;
     again_[i] = without_products(piece, kept_products);
-    if (scattered) again_[i] = without_collectives(again_[i]);
+    if (scattered || piece.exchanged > Bytes(0)) again_[i] = without_collectives(again_[i]);
   }
   work_.restored = restored;
   work_.restored_for_weights = true;

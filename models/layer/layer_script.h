@@ -65,6 +65,7 @@ struct Product {
   std::int64_t columns = 0;
   Bytes output;
   std::string name{};  // with which its kernels' names begin where they are not joint ones
+  int later = 0;       // so many products of the script after its place here; earlier if negative
 };
 
 struct Piece {
@@ -75,6 +76,7 @@ struct Piece {
   std::vector<Product> products;  // their outputs, in the order of the kernel's columns
   Bytes fused_output;             // of fused attention, statistics included
   Bytes scattered;                // of a reduce-scatter that ends the piece
+  Bytes exchanged;                // of an all-to-all in it, whose output nothing else keeps
 };
 
 struct LayerScript {

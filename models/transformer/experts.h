@@ -11,6 +11,9 @@ void add_experts(LayerScript& script, const TransformerSlice& slice);
 // The same by PyTorch's operators.
 void add_eager_experts(LayerScript& script, const TransformerSlice& slice);
 
+// Rows that are weighted by the router for their sum, and kept for the weights' gradient.
+std::int64_t weighted_rows(const TransformerSlice& slice);
+
 // The shared experts: a feed-forward layer of another width.
 TransformerSlice shared_experts(const TransformerSlice& slice);
 // One column: its sigmoid scales what the shared experts add. Nothing without it.

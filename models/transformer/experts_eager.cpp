@@ -7,15 +7,19 @@
 //   dispatch          two sorts, indices, counts: 34 small       6 small, 8 for each expert
 //                     rows copied from tokens R w, again in      rows copied, r w of each
 //                     the order of experts r w
-//   experts           product; activation of a half F r w,       the same, a kernel for each
-//                     its product with the other 2r w; product
+//   experts           product; activation of a half F r w,       the same, a kernel for each; with
+//                     its product with the other 2r w; product   gate_projection separate a product
+//                                                                for each half
 //   combine           rows by weights R r w; back in order r w;  rows by weights r w, added to the
 //                     their sum R r, H w                         tokens 2r w
 //   backward
 //     combine         copies of the sum's gradient R w; of the   rows of the gradient r w
 //                     order 0 w, 2r w;
 //                     by weights r w; by rows 2r w, summed r     the same
-//     experts         two products; 2 x (2r w), activation 2r w of F, halves joined 2F r w; two
+//     experts         two products; 2 x (2r w), activation 2r w  the same, a kernel for each; of
+//     two
+//                     of F, halves joined 2F r w; two            products for the halves the sum of
+//                                                                their inputs' gradients instead
 //     dispatch        of both copies, R 0 w, R 2r w and          each expert: all of H 0 w, its
 //                     H 0 w, R r H r w                           rows 2r w, and their sum, 2H r w
 //     router          8 small, softmax, two products; the sum of both gradients of H
@@ -24,20 +28,23 @@
 // of 12 kernels (cub's radix sort has a histogram, a scan and 8 passes over 8 bits of a 64-bit
 // key), and the gradient of an index sorts, too: 9 small kernels, zeros, and a kernel that adds up
 // rows as that of an embedding. Biases (gpt-oss) are rows of their own, copied for each row and
-// added, 2r w; limits before the gate are operators (experts.cpp). A loop also waits for each
-// expert's rows, as the host has to know how many there are, which is not counted: the host is what
-// takes time in such loops anyway.
+// added, 2r w. A loop also waits for each expert's rows, as the host has to know how many there
+// are, which is not counted: the host is what takes time in such loops anyway.
+// Limits before the gate (gpt-oss): halves are slices with a stride, both cut to them, the gate
+// scaled, its sigmoid, their product, one added to the other half, their product, 9r 7w of F;
+// backward 45 with the slices' zeros and the sum of both.
 // With expert parallelism rows are copied for the all-to-all and arranged behind it
-// (ExpertsScript::arrange) in place of the second copy, and only products are one for each expert.
+// (ExpertsScript::arrange) in place of the second copy; a loop is of products and gates then.
 // Rows that share their way (DeepEP) leave from where they are and come back added up, so that they
 // are weighted at their experts, and neither copied nor added by operators.
 //
 // Source: huggingface/transformers@8b584a67 src/transformers/integrations/moe.py,
-// grouped_mm_experts_forward, and the loop in its first comment; pytorch/torchtitan@0646ba46
-// torchtitan/models/common/moe/moe.py, which copies rows once and weights them in fp32 before the
-// experts; PyTorch's derivatives.yaml and aten/src/ATen/native/cuda/{Sort,Indexing}.cu.
+// grouped_mm_experts_forward and _apply_gate of models/gpt_oss/modeling_gpt_oss.py; the loop,
+// @00d4b3d2 src/transformers/models/qwen3_moe/modeling_qwen3_moe.py, Qwen3MoeSparseMoeBlock;
+// PyTorch's derivatives.yaml and aten/src/ATen/native/cuda/{Sort,Indexing}.cu.
 #include "models/transformer/experts.h"
 #include "models/transformer/experts_script.h"
+#include "models/transformer/pytorch_script.h"
 
 namespace trainyard::models {
 namespace {
@@ -46,26 +53,76 @@ namespace {
 // once.
 constexpr int kSort = 12;
 
+// How often an operator on one half of what experts' first products give reads and writes it, and
+// a byte for each of its numbers.
+struct HalfOperator {
+  const char* name;
+  int read, written;
+  int truths_read = 0, truths_written = 0;
+  bool strided = false;
+};
+
+constexpr HalfOperator kLimitedGate[] = {{"gate within its limit", 1, 1, 0, 0, true},
+                                         {"up within limits", 1, 1, 0, 0, true},
+                                         {"gate scaled", 1, 1},
+                                         {"sigmoid", 1, 1},
+                                         {"gate by sigmoid", 2, 1},
+                                         {"up plus one", 1, 1},
+                                         {"gate", 2, 1}};
+
+constexpr HalfOperator kLimitedGateGradient[] = {{"gradient of gate by sigmoid", 2, 1},
+                                                 {"gradient of up", 2, 1},
+                                                 {"gradient of the gate", 2, 1},
+                                                 {"gradient of the sigmoid", 2, 1},
+                                                 {"sigmoid backward", 2, 1},
+                                                 {"gradient scaled", 1, 1},
+                                                 {"sum of the gate's gradients", 2, 1},
+                                                 {"gate below its limit", 1, 0, 0, 1, true},
+                                                 {"gate gradient within its limit", 1, 1, 1, 0},
+                                                 {"up above its limit", 1, 0, 0, 1, true},
+                                                 {"up below its limit", 1, 0, 0, 1, true},
+                                                 {"up within both", 0, 0, 2, 1},
+                                                 {"up gradient within limits", 1, 1, 1, 0},
+                                                 {"zeros around the gate", 0, 2},
+                                                 {"gate into its slice", 1, 1, 0, 0, true},
+                                                 {"zeros around up", 0, 2},
+                                                 {"up into its slice", 1, 1, 0, 0, true},
+                                                 {"sum of slices", 4, 2}};
+
 }  // namespace
 
-void RowOperators::small(const std::string& name, const Small& each) {
-  const std::int64_t kernels = each.kernels * calls();
-  const Bytes moved = each.kernels * number_of_each();
-  list_.kernel(
-      name,
-      MemoryBound{.op = MemoryOp::elementwise, .read = moved, .written = moved, .kernels = kernels},
-      static_cast<std::uint32_t>(each.operators * calls()));
+void RowOperators::write(const std::string& name, const MemoryBound& kernel, std::int64_t launches,
+                         Of of) {
+  const auto count = static_cast<std::uint32_t>(launches);
+  if (of == Of::senders) return list_.kernel(name, kernel, count);
+  list_.routed_kernel(name, kernel, of == Of::weights, count);
 }
 
-void RowOperators::index_gradient(const std::string& name, Bytes chosen, Bytes into,
-                                  bool of_biases) {
-  const auto run = [&](const std::string& what, const MemoryBound& kernel) {
-    of_biases ? arrived(what, kernel, true) : sent(what, kernel);
-  };
-  const Bytes place = loops() ? chosen : into;
-  small(name + " order", kIndexGradient);
-  run(name + " zeros", on_rows(MemoryOp::elementwise, Bytes(0), calls() * into));
-  run(name, on_rows(MemoryOp::embedding, chosen + place, place));
+void RowOperators::small(const std::string& name, const Small& each, Of of) {
+  const Bytes moved = each.kernels * number_of_each();
+  write(name,
+        MemoryBound{.op = MemoryOp::elementwise,
+                    .read = moved,
+                    .written = moved,
+                    .kernels = each.kernels * calls(of)},
+        each.operators * calls(of), of);
+}
+
+void RowOperators::on_rows(const std::string& name, MemoryOp op, Bytes read, Bytes written, Of of,
+                           std::int64_t one_by_one) {
+  write(
+      name,
+      MemoryBound{
+          .op = op, .read = read, .written = written, .elements = one_by_one, .kernels = calls(of)},
+      calls(of), of);
+}
+
+void RowOperators::index_gradient(const std::string& name, Bytes chosen, Bytes into, Of of) {
+  const bool each = calls(of) > 1;
+  const Bytes place = each ? chosen : into;
+  small(name + " order", kIndexGradient, of);
+  on_rows(name + " zeros", MemoryOp::elementwise, Bytes(0), calls(of) * into, of);
+  on_rows(name, MemoryOp::embedding, chosen + place, place, of);
 }
 
 void EagerExperts::route() {
@@ -108,12 +165,11 @@ void EagerExperts::copies() {
                              .kernels = kMask},
                  kMask);
     small("rows of expert", {.kernels = 8, .operators = 3});
-    return sent("rows copied", on_rows(MemoryOp::permutation, sent_rows(), sent_rows()));
+    return on_rows("rows copied", MemoryOp::permutation, sent(), sent());
   }
   small("rows by expert", {.kernels = 2 * kSort + 10, .operators = 9});
-  sent("rows copied", on_rows(MemoryOp::permutation, tokens(), sent_rows()));
-  if (!s_.expert_parallel)
-    sent("rows in order", on_rows(MemoryOp::permutation, sent_rows(), sent_rows()));
+  on_rows("rows copied", MemoryOp::permutation, tokens(), sent());
+  if (!s_.expert_parallel) on_rows("rows in order", MemoryOp::permutation, sent(), sent());
 }
 
 void EagerExperts::dispatch() {
@@ -126,54 +182,108 @@ void EagerExperts::dispatch_gradient() {
   arrange("dispatch gradient by sender", false);
   travel("dispatch gradient", false);
   if (share_their_way()) return;
-  if (!loops() && !s_.expert_parallel)
-    index_gradient("rows in order backward", sent_rows(), sent_rows());
-  index_gradient("rows copied backward", sent_rows(), tokens());
-  if (loops() && calls() > 1)
-    sent("rows gradient sum",
-         on_rows(MemoryOp::elementwise, 2 * (calls() - 1) * tokens(), (calls() - 1) * tokens()));
+  if (!loops() && !s_.expert_parallel) index_gradient("rows in order backward", sent(), sent());
+  index_gradient("rows copied backward", sent(), tokens());
+  const std::int64_t sums = calls(Of::senders) - 1;
+  if (sums > 0)
+    list_.kernel("rows gradient sum",
+                 MemoryBound{.op = MemoryOp::elementwise,
+                             .read = 2 * sums * tokens(),
+                             .written = sums * tokens(),
+                             .kernels = sums},
+                 static_cast<std::uint32_t>(sums));
 }
 
 void EagerExperts::biases(const std::string& name, std::int64_t width, bool backward) {
   if (!s_.moe.biases) return;
   const Bytes all = rows(s_.expert_rows(), width);
   const Bytes each = rows(s_.local_experts, width);
-  if (backward) return index_gradient(name + " bias gradient", all, each, true);
-  arrived(name + " bias of each row", on_rows(MemoryOp::permutation, each, all));
-  arrived(name + " bias sum", on_rows(MemoryOp::elementwise, 2 * all, all));
+  if (backward) return index_gradient(name + " bias gradient", all, each, Of::weights);
+  on_rows(name + " bias of each row", MemoryOp::permutation, each, all, Of::experts);
+  on_rows(name + " bias sum", MemoryOp::elementwise, 2 * all, all, Of::experts);
 }
 
 void EagerExperts::fc1() {
-  products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+  if (halves_apart()) {
+    for (const char* name : {"experts fc1 gate", "experts fc1 up"})
+      products(name, grouped(s_.expert_ffn, s_.hidden));
+  } else {
+    products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+  }
   biases("experts fc1", s_.expert_fc1_width(), false);
 }
 
 void EagerExperts::fc1_gradient() {
   const std::int64_t width = s_.expert_fc1_width();
   biases("experts fc1", width, true);
-  products("experts fc1 input gradient", grouped(s_.hidden, width));
-  products("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
+  if (!halves_apart()) {
+    products("experts fc1 input gradient", grouped(s_.hidden, width));
+    return products("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
+  }
+  for (const std::string name : {"experts fc1 gate", "experts fc1 up"}) {
+    products(name + " input gradient", grouped(s_.hidden, s_.expert_ffn));
+    products(name + " weight gradient", grouped_weights(s_.expert_ffn, s_.hidden), true);
+  }
+  const Bytes inputs = rows(s_.expert_rows(), s_.hidden);
+  on_rows("experts input gradient sum", MemoryOp::elementwise, 2 * inputs, inputs, Of::experts);
 }
 
+void EagerExperts::limited_gate(bool backward) {
+  const std::int64_t numbers = s_.expert_rows() * s_.expert_ffn;
+  const auto run = [&](const HalfOperator& one) {
+    on_rows(std::string("experts ") + one.name, MemoryOp::elementwise,
+            one.read * half() + one.truths_read * Bytes(numbers),
+            one.written * half() + one.truths_written * Bytes(numbers), Of::experts,
+            one.strided ? numbers : 0);
+  };
+  if (backward)
+    for (const HalfOperator& one : kLimitedGateGradient)
+      run(one);
+  else
+    for (const HalfOperator& one : kLimitedGate)
+      run(one);
+}
+
+namespace {
+
+// The rows of a rank's experts as a feed-forward layer's.
+TransformerSlice rows_as_tokens(const TransformerSlice& s) {
+  TransformerSlice rows = s;
+  rows.tokens = s.expert_rows();
+  rows.ffn = s.expert_ffn;
+  return rows;
+}
+
+}  // namespace
+
 void EagerExperts::activation() {
-  if (s_.moe.clamped) clamped();
-  const Bytes half = rows(s_.expert_rows(), s_.expert_ffn);
-  arrived("experts activation", on_rows(MemoryOp::activation, half, half));
-  if (gated(s_)) arrived("experts gate", on_rows(MemoryOp::elementwise, 2 * half, half));
+  if (s_.moe.clamped) return limited_gate(false);
+  if (runs_gelu_by_operators(s_)) {
+    const TransformerSlice all = rows_as_tokens(s_);
+    PytorchScript script(list_, all);
+    return gelu_by_operators(script, all, false);
+  }
+  on_rows("experts activation", MemoryOp::activation, half(), half(), Of::experts);
+  if (gated(s_)) on_rows("experts gate", MemoryOp::elementwise, 2 * half(), half(), Of::experts);
 }
 
 void EagerExperts::activation_gradient() {
-  const Bytes half = rows(s_.expert_rows(), s_.expert_ffn);
-  if (gated(s_)) {
-    arrived("experts gate backward", on_rows(MemoryOp::elementwise, 2 * half, half));
-    arrived("experts gate backward of the activation",
-            on_rows(MemoryOp::elementwise, 2 * half, half));
+  if (s_.moe.clamped) return limited_gate(true);
+  if (runs_gelu_by_operators(s_)) {
+    const TransformerSlice all = rows_as_tokens(s_);
+    PytorchScript script(list_, all);
+    return gelu_by_operators(script, all, true);
   }
-  arrived("experts activation backward", on_rows(MemoryOp::activation, 2 * half, half));
-  if (gated(s_) && !s_.moe.clamped)
-    arrived("experts gradients of halves joined",
-            on_rows(MemoryOp::elementwise, 2 * half, 2 * half));
-  if (s_.moe.clamped) clamped_gradient();
+  const auto run = [&](const char* name, MemoryOp op, Bytes read, Bytes written) {
+    on_rows(name, op, read, written, Of::experts);
+  };
+  if (gated(s_)) {
+    run("experts gate backward", MemoryOp::elementwise, 2 * half(), half());
+    run("experts gate backward of the activation", MemoryOp::elementwise, 2 * half(), half());
+  }
+  run("experts activation backward", MemoryOp::activation, 2 * half(), half());
+  if (gated(s_) && !halves_apart())
+    run("experts gradients of halves joined", MemoryOp::elementwise, 2 * half(), 2 * half());
 }
 
 void EagerExperts::fc2() {
@@ -189,17 +299,19 @@ void EagerExperts::fc2_gradient() {
 
 // Before they are added up: where rows share their way, at their experts.
 void EagerExperts::weights() {
-  const std::int64_t numbers = weighted_rows() * s_.hidden;
-  const Bytes all = rows(weighted_rows(), s_.hidden);
-  sent("rows by weights", on_rows(MemoryOp::elementwise, all, all, numbers));
+  const Of of = share_their_way() ? Of::experts : Of::senders;
+  const std::int64_t numbers = weighted_rows(s_) * s_.hidden;
+  const Bytes all = rows(weighted_rows(s_), s_.hidden);
+  on_rows("rows by weights", MemoryOp::elementwise, all, all, of, numbers);
 }
 
 void EagerExperts::weights_gradient() {
-  const std::int64_t numbers = weighted_rows() * s_.hidden;
-  const Bytes all = rows(weighted_rows(), s_.hidden);
-  sent("rows by weights backward", on_rows(MemoryOp::elementwise, all, all, numbers));
-  sent("weight gradient of each number", on_rows(MemoryOp::elementwise, 2 * all, all));
-  sent("weight gradients", on_rows(MemoryOp::column_sum, all, Bytes(0)));
+  const Of of = share_their_way() ? Of::experts : Of::senders;
+  const std::int64_t numbers = weighted_rows(s_) * s_.hidden;
+  const Bytes all = rows(weighted_rows(s_), s_.hidden);
+  on_rows("rows by weights backward", MemoryOp::elementwise, all, all, of, numbers);
+  on_rows("weight gradient of each number", MemoryOp::elementwise, 2 * all, all, of);
+  on_rows("weight gradients", MemoryOp::column_sum, all, Bytes(0), of);
   small("weights of rows backward", {kIndexGradient.kernels + 2, kIndexGradient.operators + 1});
 }
 
@@ -211,10 +323,10 @@ void EagerExperts::combine() {
   weights();
   if (loops()) {
     pass("combine zeros", MemoryOp::elementwise, Bytes(0), tokens());
-    return sent("rows added to tokens", on_rows(MemoryOp::embedding, 2 * sent_rows(), sent_rows()));
+    return on_rows("rows added to tokens", MemoryOp::embedding, 2 * sent(), sent());
   }
-  sent("rows back in order", on_rows(MemoryOp::permutation, sent_rows(), sent_rows()));
-  pass("combine sum", MemoryOp::elementwise, sent_rows(), tokens());
+  on_rows("rows back in order", MemoryOp::permutation, sent(), sent());
+  pass("combine sum", MemoryOp::elementwise, sent(), tokens());
 }
 
 void EagerExperts::combine_gradient() {
@@ -224,14 +336,18 @@ void EagerExperts::combine_gradient() {
     return weights_gradient();
   }
   if (loops()) {
-    sent("rows of the gradient", on_rows(MemoryOp::permutation, sent_rows(), sent_rows()));
+    on_rows("rows of the gradient", MemoryOp::permutation, sent(), sent());
   } else {
-    pass("combine sum backward", MemoryOp::elementwise, tokens(), sent_rows());
-    index_gradient("rows back in order backward", sent_rows(), sent_rows());
+    pass("combine sum backward", MemoryOp::elementwise, tokens(), sent());
+    index_gradient("rows back in order backward", sent(), sent());
   }
   weights_gradient();
   travel("combine gradient", true);
   arrange("combine gradient by expert", true);
+}
+
+std::int64_t weighted_rows(const TransformerSlice& s) {
+  return eager(s) && s.routing.experts > 0 ? s.expert_rows() : s.routed_rows;
 }
 
 void add_eager_experts(LayerScript& script, const TransformerSlice& slice) {

@@ -2,6 +2,7 @@
 // What each reads and writes: experts.cpp and experts_eager.cpp. Private to the room.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -65,35 +66,42 @@ class RowOperators : public ExpertsScript {
  protected:
   using ExpertsScript::ExpertsScript;
 
+  // Whose rows a kernel is on: as many as tokens send, or as arrive at experts. `weights`: of
+  // experts, a gradient of their weights.
+  enum class Of : std::uint8_t { senders, experts, weights };
+
+  // Experts are called one after the other, and where no row travels, rows are copied for each.
   bool loops() const { return s_.kernels.separate_experts && !s_.expert_parallel; }
-  std::int64_t calls() const { return loops() ? s_.local_experts : 1; }
+  std::int64_t calls(Of of) const {
+    const bool each = of == Of::senders ? loops() : s_.kernels.separate_experts;
+    return each ? s_.local_experts : 1;
+  }
   bool share_their_way() const { return s_.routing.experts > 0; }
+  // Linear layers of their own, as in transformers' modules before 5.
+  bool halves_apart() const {
+    return s_.kernels.separate_experts && s_.kernels.separate_gate && gated(s_);
+  }
 
   Bytes tokens() const { return rows(s_.shard_tokens, s_.hidden); }
-  Bytes sent_rows() const { return rows(s_.routed_rows, s_.hidden); }
+  Bytes sent() const { return rows(s_.routed_rows, s_.hidden); }
   Bytes number_of_each() const { return s_.routed_rows * Bytes(8); }  // its index
   Bytes probabilities() const { return s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32); }
 
-  // Kernels on a number for each row or fewer, and as many again for each expert of a loop.
+  // Kernels on a number for each row or fewer, as many again for each expert of a loop.
   struct Small {
     std::int64_t kernels = 0, operators = 0;  // that the host calls
   };
   static constexpr Small kIndexGradient{.kernels = 9, .operators = 1};
-  void small(const std::string& name, const Small& each);
-  // A kernel on rows, or one for each expert; `one_by_one`: numbers handled so. As many rows as
-  // tokens send, or as arrive at experts.
-  MemoryBound on_rows(MemoryOp op, Bytes read, Bytes written, std::int64_t one_by_one = 0) const {
-    return {.op = op, .read = read, .written = written, .elements = one_by_one, .kernels = calls()};
-  }
-  void sent(const std::string& name, const MemoryBound& kernel) {
-    list_.kernel(name, kernel, static_cast<std::uint32_t>(calls()));
-  }
-  void arrived(const std::string& name, const MemoryBound& kernel, bool of_weights = false) {
-    list_.routed_kernel(name, kernel, of_weights, static_cast<std::uint32_t>(calls()));
-  }
+  void small(const std::string& name, const Small& each, Of of = Of::senders);
+  // A kernel on rows, or one for each expert; `one_by_one`: numbers handled so.
+  void on_rows(const std::string& name, MemoryOp op, Bytes read, Bytes written, Of of = Of::senders,
+               std::int64_t one_by_one = 0);
   // The gradient of rows that an index chose, of `chosen` bytes, added up in `into`: tokens, or
   // biases of experts.
-  void index_gradient(const std::string& name, Bytes chosen, Bytes into, bool of_biases = false);
+  void index_gradient(const std::string& name, Bytes chosen, Bytes into, Of of = Of::senders);
+
+ private:
+  void write(const std::string& name, const MemoryBound& kernel, std::int64_t launches, Of of);
 };
 
 // Experts by PyTorch's operators.
@@ -115,12 +123,11 @@ class EagerExperts final : public RowOperators {
   void combine_gradient();
 
  private:
-  std::int64_t weighted_rows() const {
-    return share_their_way() ? s_.expert_rows() : s_.routed_rows;
-  }
+  Bytes half() const { return rows(s_.expert_rows(), s_.expert_ffn); }
   void copies();
   void weights();
   void weights_gradient();
+  void limited_gate(bool backward);
   void biases(const std::string& name, std::int64_t width, bool backward);
 };
 

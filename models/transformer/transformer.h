@@ -242,7 +242,7 @@ void pytorch_logits_forward(WorkList& list, const TransformerSlice& slice);
 void pytorch_logits_backward(WorkList& list, const TransformerSlice& slice);
 
 // Gradients that live beside the kept activations while one operator runs backward.
-Bytes pytorch_layer_transient(const TransformerSlice& slice);
+Bytes pytorch_layer_transient(const TransformerSlice& slice, bool mixture);
 // What the loss keeps of the logits, and what its backward pass needs besides.
 Bytes pytorch_logits_kept(const TransformerSlice& slice);
 Bytes pytorch_logits_transient(const TransformerSlice& slice);

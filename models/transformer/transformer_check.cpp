@@ -122,7 +122,8 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
   must_be_positive(problems, "", "the head size of values", n.latent.value_size);
   if (!e.kernels.fused_attention()) {
     problems.push_back({"fused_attention",
-                        "latent attention has heads of two sizes, which only fused attention has"});
+                        "latent attention has heads of two sizes, which only fused attention has; "
+                        "set it to true"});
   }
 }
 

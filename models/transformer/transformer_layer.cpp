@@ -423,7 +423,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   work.output = s.stream_states();
   work.shared_buffers = chunked_buffers(s);
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
-  work.transient = by_hand ? score_transient(s) : pytorch_layer_transient(s);
+  work.transient = by_hand ? score_transient(s) : pytorch_layer_transient(s, form.mixture);
   work.forward_transient = widened_weights(s, execution.finetune);
   work.transient = work.transient + work.forward_transient;
   leave_placeholders(work, s);

@@ -167,7 +167,8 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //                                                         once for each projection that gathers
 //   two dropout masks                       2 q h         with dropout, a byte each
 //   query, key, value                       m (a + 2 kv) hs / t d     kv is a where they are
-//   repeated query and key before their norms        m (a + kv) hs / t d       with norms of heads
+//   repeated query and key before their norms        m (a + kv) hs / t d       with norms of heads;
+//                                                                              d + 4 by operators
 //   attention output = input of proj        m a hs / t d              both, where i is not d
 //   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
 //                                                         2 x 1 for 2 d where gates are kept in fp8
@@ -179,24 +180,33 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   mixture: router's scores                q E 4
 //            rows at the experts            r h i, r f1 d, r f i: inputs of fc1, activation, fc2
 //            clamps by operators            r f1 d: what they gave
-//            eager gates                    r f d: the activated half
+//            eager gates                    r f d: the activated half; with limits twice that
 //            experts' outputs               q k h d, for the gradient of their weights in the sum;
 //                                           none where the activation weights rows
 //            shared experts                 as a feed-forward layer of their width
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
 namespace {
 
+// RMSNorms by operators have an fp32 copy of what they read, but of what has 4 bytes already.
+bool keeps_normed_copies(const TransformerSlice& s) {
+  const bool rms = s.norm == Norm::rms_norm || s.latent.used();
+  return s.kernels.norms_by_operators && rms && s.element() < size_of(Dtype::fp32);
+}
+
 class Tensors {
  public:
   Tensors(LayerScript& script, const TransformerSlice& slice) : script_(script), s_(slice) {}
 
   void attention();
+  void plain_products();
+  void latent_products();
   void cross_attention();
   void feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width, Module module);
   void experts();
   // Its sum is kept for the norm that reads it, if that is one of the layer.
   void residual(PieceKind kind, std::optional<PieceKind> next_norm);
   void reductions();
+  void exchanges();
   Piece* find(PieceKind kind);
   Bytes outside() const { return s_.shard_tokens * s_.hidden * s_.element(); }
   Bytes outside_input() const { return s_.kept_inputs(); }
@@ -255,11 +265,15 @@ void Tensors::attention() {
   if (s_.latent.used()) {
     const Bytes narrow = s_.shard_tokens * latent_kept_per_token(s_.latent) * s_.element();
     save(P::compress, {Module::attention, narrow, P::qkv, true});
+    const std::int64_t normed = s_.latent.query_rank + s_.latent.key_value_rank;
+    if (keeps_normed_copies(s_))
+      save(P::compress,
+           {Module::norms, s_.shard_tokens * normed * size_of(Dtype::fp32), P::compress});
   }
   if (s_.head_norm != HeadNorm::none) {
     const std::int64_t numbers = (s_.heads + s_.kv_heads) * s_.head_size;
     save(P::qkv, {Module::attention, of(numbers), P::heads});
-    if (s_.kernels.norms_by_operators)
+    if (keeps_normed_copies(s_) && s_.head_norm != HeadNorm::unweighted)
       save(P::qkv, {Module::norms, s_.tokens * numbers * size_of(Dtype::fp32), P::heads});
   }
   // Where nothing happens between the projection and attention, its output is what attention needs.
@@ -269,14 +283,36 @@ void Tensors::attention() {
   save(P::core, {Module::attention_scores, inner, P::core});
   attention_output(P::core, P::proj);
   if (s_.kernels.fused_attention()) find(P::core)->fused_output = of(s_.attention_width) + inner;
-  for (const auto& [name, heads] :
-       {std::pair{"query", s_.heads}, {"key", s_.kv_heads}, {"value", s_.kv_heads}})
-    find(P::qkv)->products.push_back({heads * s_.head_size, of(heads * s_.head_size), name});
+  s_.latent.used() ? latent_products() : plain_products();
   find(P::proj)->products.push_back({s_.hidden, of(s_.hidden)});
   for (const P kind : {P::qkv, P::core, P::proj})
     find(kind)->module = Module::attention;
   save_weight(P::qkv, Module::attention, s_.qkv_width * s_.hidden);
   save_weight(P::proj, Module::attention, s_.attention_width * s_.hidden);
+}
+
+void Tensors::plain_products() {
+  for (const auto& [name, heads] :
+       {std::pair{"query", s_.heads}, {"key", s_.kv_heads}, {"value", s_.kv_heads}})
+    find(PieceKind::qkv)
+        ->products.push_back({heads * s_.head_size, of(heads * s_.head_size), name});
+}
+
+// A script compresses and expands queries first, keys and values then.
+void Tensors::latent_products() {
+  const LatentAttention& l = s_.latent;
+  const auto add = [&](PieceKind kind, std::int64_t tokens, std::int64_t columns, const char* name,
+                       int later) {
+    find(kind)->products.push_back({columns, tokens * columns * s_.element(), name, later});
+  };
+  const bool twice = l.query_rank > 0;
+  if (twice) add(PieceKind::compress, s_.shard_tokens, l.query_rank, "query compression", 0);
+  add(PieceKind::compress, s_.shard_tokens, l.key_value_rank + l.rope_size,
+      "key and value compression", 1);
+  add(PieceKind::qkv, s_.tokens, s_.heads * l.query_key_size(), "query expansion", -1);
+  add(PieceKind::qkv, s_.tokens, s_.heads * (l.nope_size + l.value_size), "key and value expansion",
+      0);
+  find(PieceKind::compress)->module = Module::attention;
 }
 
 void Tensors::cross_attention() {
@@ -331,20 +367,35 @@ void Tensors::experts() {
   };
   save(P::router, {module, s_.shard_tokens * s_.moe.experts * size_of(Dtype::fp32), P::combine});
   save(P::dispatch, {module, inputs(s_.hidden), P::experts_fc1, true});
-  save(P::experts_fc1, {module, s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width()),
-                        P::experts_activation});
+  if (runs_gelu_by_operators(s_))
+    save(P::experts_fc1, {module, s_.expert_rows() * s_.expert_ffn * kept_by_gelu_operators(s_),
+                          P::experts_activation});
+  else
+    save(P::experts_fc1, {module, s_.kept_gate_bytes(s_.expert_rows(), s_.expert_fc1_width()),
+                          P::experts_activation});
+  // Beside them, of single operators: both halves within limits, and the gate's sigmoid; the
+  // activated half, or what it is multiplied to be.
   if (clamps_by_operators(s_))
     save(P::experts_activation, {module, rows(s_.expert_fc1_width()), P::experts_activation});
-  if (gated(s_) && eager(s_))
-    save(P::experts_activation, {module, rows(s_.expert_ffn), P::experts_activation});
+  const int halves = !gated(s_) || !eager(s_) ? 0 : s_.moe.clamped ? 2 : 1;
+  save(P::experts_activation, {module, halves * rows(s_.expert_ffn), P::experts_activation});
   save(P::experts_activation, {module, inputs(s_.expert_ffn), P::experts_fc2, true});
   if (!s_.kernels.rows_weighted_in_activation)
-    save(P::combine, {module, s_.routed_rows * s_.hidden * s_.element(), P::combine});
+    save(P::combine, {module, weighted_rows(s_) * s_.hidden * s_.element(), P::combine});
 }
 
 void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
   if (s_.dropout) save(kind, {Module::dropout_masks, Bytes(s_.shard_tokens * s_.hidden), kind});
   if (next_norm) save(kind, {Module::norms, s_.stream_shard(), *next_norm});
+}
+
+// Source: torchtitan's list of operators whose outputs are kept, all_to_all_single among them.
+void Tensors::exchanges() {
+  if (!s_.expert_parallel || find(PieceKind::dispatch) == nullptr) return;
+  find(PieceKind::dispatch)->exchanged = s_.arriving_rows / s_.expert_tensor * s_.dispatched_row;
+  find(PieceKind::combine)->exchanged = s_.routed_rows * s_.hidden * s_.element();
+  for (const PieceKind kind : {PieceKind::dispatch, PieceKind::combine})
+    find(kind)->module = Module::experts;
 }
 
 void Tensors::reductions() {
@@ -404,6 +455,7 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   save_feed_forward_input(tensors, s, mixture);
   if (mixture) {
     tensors.experts();
+    tensors.exchanges();
     if (s.shared_ffn > 0) {
       tensors.feed_forward({P::shared_fc1, P::shared_activation, P::shared_fc2}, s.shared_ffn,
                            Module::experts);

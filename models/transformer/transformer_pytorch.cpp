@@ -398,6 +398,7 @@ void PytorchLayer::shared_sum(bool backward, WorkList& list, PytorchScript scrip
     script.pass("shared rows by gate backward", MemoryOp::elementwise, states, states, numbers);
     script.pass("gate gradient of each number", MemoryOp::elementwise, 2 * states, states);
     script.pass("gate gradient", MemoryOp::column_sum, states, Bytes(0));
+    script.pass("gate input gradient sum", MemoryOp::elementwise, 2 * states, states);
   }
   script.pass("shared and routed gradient sum", MemoryOp::elementwise, 2 * states, states);
   shared_gate(list, s_, true);
@@ -430,8 +431,11 @@ void add_pytorch(LayerScript& script, const TransformerSlice& slice, bool mixtur
   if (mixture) order_mixture(script);
 }
 
-Bytes pytorch_layer_transient(const TransformerSlice& s) {
-  return std::max(2 * s.tokens * s.fc1_width * s.element(), score_transient(s));
+Bytes pytorch_layer_transient(const TransformerSlice& s, bool mixture) {
+  const std::int64_t routed = std::max(s.expert_rows() * s.expert_fc1_width(),
+                                       std::max(s.expert_rows(), s.routed_rows) * s.hidden);
+  const std::int64_t widest = mixture ? routed : s.tokens * s.fc1_width;
+  return std::max(2 * widest * s.element(), score_transient(s));
 }
 
 }  // namespace trainyard::models

@@ -107,10 +107,11 @@ TEST_CASE("eager experts: what each operator moves") {
 }
 
 // huggingface/transformers before 5: for each expert, its rows copied from the tokens, and added to
-// them; backward a gradient of all tokens for each, and their sum.
+// them; backward a gradient of all tokens for each, and their sum. Its gate and up projection are a
+// linear layer each.
 TEST_CASE("eager experts: a loop over experts") {
   Execution how = eager();
-  how.kernels.separate_experts = true;
+  how.kernels.separate_experts = how.kernels.separate_gate = true;
   const LayerWork work = last_layer(network_work(mixture(), how));
   const Moved forward = moved(work.forward, "router", "rows added to tokens");
   CHECK(forward.at("rows copied") == 2 * R);
@@ -123,8 +124,28 @@ TEST_CASE("eager experts: a loop over experts") {
   CHECK(backward.at("rows gradient sum") == (kExperts - 1) * 3 * H);
   for (const char* name : {"rows copied", "experts activation", "experts gate", "rows by weights"})
     CHECK(kernels_of(work.forward, name) == kExperts);
-  for (const char* name : {"experts fc1", "experts fc2", "experts gate", "rows by weights"})
+  for (const char* name : {"experts fc1 gate", "experts fc1 up", "experts fc2", "experts gate"})
     CHECK(named(work.forward, name).launches == kExperts);
+  for (const char* name : {"rows of the gradient", "rows copied backward", "weight gradients",
+                           "experts gate backward", "experts input gradient sum"}) {
+    CHECK(kernels_of(work.backward, name) == kExperts);
+    CHECK(named(work.backward, name).launches == kExperts);
+  }
+  CHECK(kernels_of(work.backward, "rows gradient sum") == kExperts - 1);
+  CHECK(backward.at("experts input gradient sum") == 3 * R);
+  CHECK(backward.count("experts gradients of halves joined") == 0);
+}
+
+// With expert parallelism rows that have arrived go expert by expert, those that leave do not.
+TEST_CASE("eager experts: a loop over a rank's experts of several ranks") {
+  Execution how = eager();
+  how.experts.ranks = 4;
+  how.kernels.separate_experts = true;
+  const LayerWork work = last_layer(network_work(mixture(), how));
+  for (const char* name : {"experts activation", "experts gate"})
+    CHECK(kernels_of(work.forward, name) == kExperts / 4);
+  CHECK(kernels_of(work.forward, "rows copied") == 1);
+  CHECK(kernels_of(work.forward, "rows by expert") == 34);
 }
 
 TEST_CASE("eager experts multiply as much as fused ones, and keep the activated half beside") {
@@ -178,6 +199,29 @@ TEST_CASE("eager experts whose rows share their way") {
   CHECK(std::count(forward.begin(), forward.end(), "rows by weights") == 1);
   CHECK(std::count(backward.begin(), backward.end(), "weight gradients") == 1);
   CHECK(sum_of_flops(work.forward) == sum_of_flops(apart.forward));
+  CHECK(named(work.forward, "rows by weights").routed);
+  // Of experts in two parts a rank weights the rows of both, and keeps them.
+  how.tensor = 2;
+  how.tensor_parallel.sequence = true;
+  how.experts.tensor = 2;
+  const LayerWork parts = last_layer(network_work(mixture(), how));
+  CHECK(moved(parts.forward, "router", "experts fc2").count("rows by weights") == 0);
+  const std::int64_t rows = memory_traffic(named(parts.forward, "rows by weights").kernel).count();
+  CHECK(rows == 2 * R);  // of both ranks' halves of the tokens
+}
+
+// PyTorch's policy keeps what the exchanges give, and makes no exchange again.
+TEST_CASE("eager experts: exchanges do not run again where operators are chosen") {
+  Execution how = eager();
+  how.experts.ranks = 4;
+  const auto again = [&](Recompute form) {
+    how.recompute.form = form;
+    return last_layer(network_work(mixture(), how));
+  };
+  const LayerWork full = again(Recompute::full), chosen = again(Recompute::operators);
+  CHECK(collectives(full.recompute).size() == 2);
+  CHECK(collectives(chosen.recompute).empty());
+  CHECK(script(chosen.recompute).size() > 10);
 }
 
 // gpt-oss: a bias for each row is copied and added; its gradient is added up by expert.
@@ -189,9 +233,24 @@ TEST_CASE("eager experts with biases and limits") {
   CHECK(forward.at("experts fc1 bias of each row") == kExperts * 2 * kWidth * 2 + 2 * F);
   CHECK(forward.at("experts fc1 bias sum") == 3 * 2 * F);
   CHECK(forward.at("experts fc2 bias sum") == 3 * R);
-  CHECK(forward.at("experts limited halves joined") == 4 * F);
+  // Of the limits and the gate behind them, 9 reads and 7 writes; backward 45 in all, of which
+  // those of a byte for each number are half.
+  std::int64_t gate = 0, gate_gradient = 0;
+  for (const auto& [name, bytes] : forward)
+    if (name.rfind("experts ", 0) == 0 && name.find("bias") == std::string::npos) gate += bytes;
+  CHECK(gate == 16 * F);
+  for (const auto& [name, bytes] : moved(work.backward, "combine sum backward", "router"))
+    if (name.rfind("experts ", 0) == 0 && name.find("bias") == std::string::npos)
+      gate_gradient += bytes;
+  CHECK(gate_gradient == 45 * F);
+  // What is kept: both halves, both within limits, the sigmoid, the gate times it, the product.
+  Execution fused = eager();
+  fused.kernels.fusion = Fusion::by_hand;
+  const LayerWork by_hand = last_layer(network_work(network, fused));  // both halves, the product
+  CHECK(work.activations().count() == by_hand.activations().count() + 4 * F);
   const NamedKernel& gradient = named(work.backward, "experts fc2 bias gradient");
   CHECK(gradient.weight_gradient);
+  CHECK(named(work.backward, "experts fc2 bias gradient order").weight_gradient);
   CHECK(memory_traffic(gradient.kernel).count() == R + 2 * kExperts * kRow);
 }
 
@@ -245,10 +304,40 @@ TEST_CASE("eager latent attention joins what is rotated to what is not") {
   const LayerWork by_hand = layer(network_work(network, fused));
   CHECK(sum_of_flops(work.forward) == sum_of_flops(by_hand.forward));
   CHECK(work.parameters == by_hand.parameters);
+  CHECK(backward.at("compressions gradient sum") == 3 * H);
+
+  // By operators both compressed states have an fp32 copy beside.
   how.kernels.norms_by_operators = true;
   const LayerWork by_operators = layer(network_work(network, how));
   CHECK(moved(by_operators.forward, "query compression", "proj").at("query norm squares") ==
         2 * 96 * kTokens * 4);
+  network.latent = {};
+  const std::int64_t rows = layer(network_work(network, how)).activations().count();
+  how.kernels.norms_by_operators = false;
+  const std::int64_t of_rows = rows - layer(network_work(network, how)).activations().count();
+  CHECK(by_operators.activations().count() ==
+        work.activations().count() + of_rows + (96 + 64) * kTokens * 4);
+}
+
+// Of queries and of keys and values the compression is kept and the expansion runs again.
+TEST_CASE("eager latent attention: every second product runs again") {
+  Transformer network = llama(2, kHidden, 8, 8, 1536, 4096);
+  network.latent = {
+      .key_value_rank = 64, .query_rank = 96, .nope_size = 32, .rope_size = 16, .value_size = 24};
+  Execution how = eager();
+  how.recompute.form = Recompute::operators;
+  const auto products = [&] {
+    std::vector<std::string> found;
+    for (const std::string& line : script(layer(network_work(network, how)).recompute))
+      if (line.find("compression") != std::string::npos ||
+          line.find("expansion") != std::string::npos)
+        found.push_back(line);
+    return found;
+  };
+  CHECK(products() ==
+        std::vector<std::string>{"recompute query expansion", "recompute key and value expansion"});
+  network.latent.query_rank = 0;  // queries first, then keys and values narrow and wide
+  CHECK(products() == std::vector<std::string>{"recompute key and value compression"});
 }
 
 // Each head's 64 numbers are normalised by the operators of an RMSNorm, 8 forward and 16 backward.
@@ -282,4 +371,22 @@ TEST_CASE("norms of heads by operators") {
   const std::int64_t rows = layer(network_work(network, how)).activations().count() - plain;
   CHECK(operators.activations().count() ==
         kernels.activations().count() + rows + kTokens * (8 + 2) * 64 * 4);
+
+  // Norms without weights are one kernel either way, and fp32 needs no copy.
+  const auto copies = [&](HeadNorm norm, Dtype compute) {
+    how.compute = compute;
+    const auto more = [&](HeadNorm of_heads) {
+      network.head_norm = of_heads;
+      how.kernels.norms_by_operators = true;
+      const std::int64_t by_operators = layer(network_work(network, how)).activations().count();
+      how.kernels.norms_by_operators = false;
+      return by_operators - layer(network_work(network, how)).activations().count();
+    };
+    return more(norm) - more(HeadNorm::none);
+  };
+  CHECK(copies(HeadNorm::per_head, Dtype::bf16) == kTokens * (8 + 2) * 64 * 4);
+  CHECK(copies(HeadNorm::unweighted, Dtype::bf16) == 0);
+  CHECK(copies(HeadNorm::per_head, Dtype::fp32) == 0);
+  network.norm = Norm::layer_norm;
+  CHECK(copies(HeadNorm::per_head, Dtype::bf16) == 0);
 }

@@ -90,9 +90,14 @@ void latent_compression_backward(WorkList& list, const TransformerSlice& s) {
   norm(list, s, "key and value norm backward", l.key_value_rank, true);
   gradients(list, s, "key and value compression", s.shard_tokens, l.key_value_rank + l.rope_size,
             s.hidden);
-  if (l.query_rank == 0) return;
-  norm(list, s, "query norm backward", l.query_rank, true);
-  gradients(list, s, "query compression", s.shard_tokens, l.query_rank, s.hidden);
+  if (l.query_rank > 0) {
+    norm(list, s, "query norm backward", l.query_rank, true);
+    gradients(list, s, "query compression", s.shard_tokens, l.query_rank, s.hidden);
+  }
+  const Bytes states = s.shard_tokens * s.hidden * s.element();
+  if (eager(s))
+    list.kernel("compressions gradient sum",
+                MemoryBound{MemoryOp::elementwise, 2 * states, states});
 }
 
 namespace {
