@@ -59,16 +59,19 @@ void visit_expert_kernels(json::Fields& f, KernelChoice& s) {
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
            "Products of a rank's experts: joint, one launch for all, or separate, one for each "
            "expert, as in Transformer Engine's grouped linear layers; of an eager execution, all "
-           "that is done for them in a loop, as in transformers before 5.");
+           "that is done for them in a loop, as in transformers before 5, with ep what is done to "
+           "rows that have arrived.");
   f.choice("expert_weights", s.rows_weighted_in_activation, kExpertWeights, json::optional,
            "Where rows of experts are weighted by the router: combination, which keeps what it "
            "adds up for the backward pass, or activation, as in Megatron-Core since 0.13.");
   f.choice("expert_biases", s.expert_biases_by_operators, kExpertBiases, json::optional,
-           "Biases of experts: product, their products add them; operators, those of the second "
+           "Biases of experts, but of an eager execution, which adds them by operators of its own: "
+           "product, their products add them; operators, those of the second "
            "are weighted by the router and added an expert at a time by plain operators, as in "
            "Megatron-Core.");
   f.choice("expert_clamps", s.expert_clamps_by_operators, kByOperators, json::optional,
-           "Limits of what experts' activations read (model.moe.clamped): kernel, that of the "
+           "Limits of what experts' activations read (model.moe.clamped), but of an eager "
+           "execution, which has operators of its own: kernel, that of the "
            "activation keeps them; operators, plain ones before it, as in Megatron-Core.");
 }
 
@@ -182,9 +185,11 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   const models::Transformer* stack = stack_of(network);
   if (stack == nullptr || stack->positional != models::Positional::rope)
     findings.error("/training/rotary", "the network has no rotary embeddings", "remove it");
-  else if (stack->latent.used() && !*kernels.rotary_by_kernel)
-    findings.error("/training/rotary", "those of latent attention are described as one kernel",
-                   "remove it");
+  else if (stack->latent.used() && !*kernels.rotary_by_kernel &&
+           kernels.fusion == models::Fusion::by_hand)
+    findings.error("/training/rotary",
+                   "those of latent attention are described as one kernel of a fused execution",
+                   "remove it, or make the execution \"eager\"");
 }
 
 void check_softmax(const recipe::TrainingRecipe& recipe, const models::Network& network,
@@ -234,9 +239,17 @@ void check_linear_layers(const models::KernelChoice& kernels, const models::Netw
   if (kernels.rows_weighted_in_activation && (stack == nullptr || stack->moe.experts == 0))
     findings.error("/training/expert_weights", fmt::format("{} has no experts", network.words()),
                    "remove it");
-  if (kernels.rows_weighted_in_activation && kernels.fusion == models::Fusion::eager)
-    findings.error("/training/expert_weights", "an eager execution weights rows by a kernel",
-                   "remove it, or make the execution \"fused\" or \"compiled\"");
+  const auto check_not_eager = [&](const char* pointer, const char* what, bool said) {
+    if (said && kernels.fusion == models::Fusion::eager)
+      findings.error(pointer, fmt::format("an eager execution {}", what),
+                     "remove it, or make the execution \"fused\" or \"compiled\"");
+  };
+  check_not_eager("/training/expert_weights", "weights rows by a kernel",
+                  kernels.rows_weighted_in_activation);
+  check_not_eager("/training/expert_biases", "adds biases by operators of its own",
+                  kernels.expert_biases_by_operators);
+  check_not_eager("/training/expert_clamps", "has operators of its own for limits",
+                  kernels.expert_clamps_by_operators);
   if (kernels.expert_biases_by_operators && (stack == nullptr || !stack->moe.biases))
     findings.error("/training/expert_biases", "the network's experts have no biases", "remove it");
   if (kernels.unaligned_heads_in_fp32 && (stack == nullptr || kernels.one_attention()))
