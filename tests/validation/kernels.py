@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Measured kernels against what `trainyard kernel` says of them.
 
-usage: kernels.py TRAINYARD FOLDER [--json] [--write CLASSES.json]
+usage: kernels.py TRAINYARD FOLDER [--json] [--write CLASSES.json] [--table PAGE.md]
 
 FOLDER holds tables of measured kernels, CSV: gemm_fp16, kernels_gemm2, deepbench_gemm, deepbench_conv, kernels_conv2,
 kernels_attention, kernels_membound; one that is not there is passed over. --write makes the file from which the
 program has its intervals: the spread of measured / predicted by operation, GPUs with a profile apart from others.
+--table writes the errors by operation into the table of a page (docs/kernel.md).
 
 Errors are predicted / measured - 1; a negative bias is a prediction too fast. A row is of the law's own source where
 the profile names that source: some of those rows were fitted on. Others were seen by no law.
@@ -195,12 +196,28 @@ def write(given, found):
         stream.write("\n")
 
 
+WHOSE = {"borrowed": "GPUs like it", "own, all": "own profile, all", "own, law's source": "own profile, law's source",
+         "own, others": "own profile, other sources"}
+HEAD = "| operation | whose numbers | rows | MAPE | median | bias |"
+
+
+def with_table(page, operations):
+    """The page with the rows of its table, which begins with HEAD, in place of those that it has."""
+    lines = page.split("\n")
+    first = lines.index(HEAD) + 2
+    last = next(at for at in range(first, len(lines)) if not lines[at].startswith("|"))
+    lines[first:last] = [f"| {entry['operation']} | {WHOSE[entry['origin']]} | {entry['n']:,} | {entry['mape']:.1f} | "
+                         f"{entry['median']:.1f} | {entry['bias']:+.1f} |" for entry in operations]
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("folder")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write")
+    parser.add_argument("--table")
     given = parser.parse_args()
     rows, left = read(given.folder)
     if not rows:
@@ -212,6 +229,11 @@ def main():
     print(json.dumps(result, indent=1) if given.json else text(result))
     if given.write:
         write(given, classes(rows, measured_collectives(given.program, given.folder)))
+    if given.table:
+        with open(given.table, encoding="utf-8") as stream:
+            page = with_table(stream.read(), sums)
+        with open(given.table, "w", encoding="utf-8") as stream:
+            stream.write(page)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, HERE)
+
+import kernels
 
 # Rows as the sources have them; the figures are made up. The last of each table is left out.
 CONV = {"precision": "fp16", "W": 56, "H": 56, "C": 64, "N": 16, "K": 64, "S_filter_w": 3, "R_filter_h": 3, "pad_w": 1,
@@ -51,11 +54,18 @@ def main():
                 writer = csv.DictWriter(stream, rows[0].keys())
                 writer.writeheader()
                 writer.writerows(rows)
-        run = subprocess.run([sys.executable, "-B", os.path.join(HERE, "kernels.py"), sys.argv[1], folder, "--json"],
-                             capture_output=True, text=True, check=True)
+        path = os.path.join(folder, "page.md")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write("Before.\n" + kernels.HEAD + "\n|---|\n| gemm | of last year |\n\nBehind.\n")
+        run = subprocess.run([sys.executable, "-B", os.path.join(HERE, "kernels.py"), sys.argv[1], folder, "--json",
+                              "--table", path], capture_output=True, text=True, check=True)
+        with open(path, encoding="utf-8") as stream:
+            page = stream.read()
     result = json.loads(run.stdout)
     found = {name: sum(entry["n"] for entry in result["tables"] if entry["table"] == name) for name in TABLES}
     assert found == ROWS, found
+    assert page.startswith("Before.\n" + kernels.HEAD + "\n|---|\n| ") and page.endswith(" |\n\nBehind.\n"), page
+    assert "last year" not in page and page.count("\n| ") == 1 + len(result["operations"]), page
     assert {entry["table"] for entry in result["left_out"]} == set(TABLES), result["left_out"]
     assert result["all"]["n"] == sum(ROWS.values()), result["all"]
     softmax = next(entry for entry in result["tables"] if entry["group"] == "softmax eager")
