@@ -74,6 +74,42 @@ TEST_CASE("with one micro-batch gradients are allocated in the backward pass and
   CHECK(given_back == -2 * parameters);
 }
 
+// Of routed experts, too, which other replicas may sum.
+TEST_CASE("gradients of experts come and go, and are added up, as others are") {
+  const auto with_experts = [](int microbatches) {
+    Job result = job(Fusion::eager, microbatches);
+    Transformer network = llama(4, 256, 4, 4, 512, 512);
+    network.moe = {.experts = 4, .top_k = 2, .ffn_hidden = 128};
+    result.network = network;
+    return result;
+  };
+  const std::int64_t parameters = parameter_count(with_experts(1).network, 64);
+  const std::unique_ptr<Step> step = simulate_step(with_experts(1));
+  std::int64_t held = 0, given_back = 0;
+  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.effects) {
+    if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
+    (effect.bytes > 0 ? held : given_back) += effect.bytes;
+  }
+  CHECK(held == 2 * parameters);
+  CHECK(given_back == -2 * parameters);
+
+  // A kernel for the sums of a layer reads what the pass has made and what there was of all.
+  const std::int64_t of_layer =
+      (parameters - 2 * 512 * 256 - 256) / 4;  // without both ends' matrices and the last norm
+  const auto sums = [&](Accumulation how) {
+    Job summed = with_experts(2);
+    summed.recipe.accumulation = how;
+    const std::unique_ptr<Step> planned = simulate_step(summed, {.unfold = false, .run = false});
+    std::int64_t found = 0;
+    for (const Kernel& kernel : planned->plan.cast.kernels)
+      if (const auto* pass = std::get_if<MemoryBound>(&kernel))
+        found += pass->read == Bytes(4 * of_layer) && pass->written == Bytes(2 * of_layer) ? 1 : 0;
+    return found;
+  };
+  CHECK(sums(Accumulation::kernel) == 1);
+  CHECK(sums(Accumulation::product) == 0);
+}
+
 // The optimizer's peak: weights 2, gradients 2 and their fp32 copy 4, states 12 bytes.
 TEST_CASE("a network with few activations peaks at the optimizer's fp32 gradients") {
   const Job eager = job(Fusion::eager, 1);

@@ -18,8 +18,13 @@ StageReplicas::StageReplicas(ProgramBuilder& builder, const StepPlan& step,
     parts_.push_back(make(context_));
 }
 
-Bytes StageReplicas::gradient_bytes(std::int64_t parameters) const {
-  return state_bytes(parameters, context_.recipe, context_.strategy()).gradients;
+Bytes StageReplicas::gradient_bytes(int place) const {
+  Bytes bytes;
+  for (const ReplicaGroup& group : context_.groups)
+    bytes =
+        bytes +
+        state_bytes(context_.updated_at(group, place), context_.recipe, group.strategy).gradients;
+  return bytes;
 }
 
 Bytes StageReplicas::gradients_of_pass(ChainRange places) const {

@@ -31,8 +31,8 @@ class StageReplicas {
   // Whether gradients are allocated layer by layer in the backward pass.
   bool gradients_come_and_go() const { return context_.gradients_come_and_go(); }
 
-  // Bytes of the gradients of these dense parameters, which stay until the step.
-  Bytes gradient_bytes(std::int64_t parameters) const;
+  // Of the gradients of a place's parameters, which stay until the step.
+  Bytes gradient_bytes(int place) const;
 
   // Those of these places that a backward pass makes beside their sums, one layer's after the
   // other, and gives back when it is over.

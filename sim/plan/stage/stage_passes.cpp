@@ -131,8 +131,7 @@ std::vector<Act> StageBuilder::again_acts(CallKind kind, int place) const {
                            restored_before ? work.transient : work.workspace(), place_sign(place)});
   }
   if (kind != CallKind::backward_input && data_.gradients_come_and_go())
-    acts.emplace_back(
-        Hold{MemoryKind::gradients, data_.gradient_bytes(parameters_at(place)), kGradients});
+    acts.emplace_back(Hold{MemoryKind::gradients, data_.gradient_bytes(place), kGradients});
   if (kind != CallKind::backward_input)
     acts.emplace_back(
         Hold{MemoryKind::gradients, data_.gradients_of_pass({place, place + 1}), kUnsummed});
@@ -169,14 +168,15 @@ std::vector<Act> StageBuilder::backward_acts(CallKind kind, int place, bool alon
       some.of_layer = {from, to};
     return some;
   };
-  std::int64_t parameters = parameters_at(place);
+  std::int64_t parameters = parameters_at(place) + work.expert_parameters;
   auto from = items.begin();
   for (const GradientCut& cut : alone ? data_.cuts(place, items) : std::vector<GradientCut>()) {
     const auto to = items.begin() + static_cast<std::ptrdiff_t>(cut.items);
     acts.emplace_back(part(from, to));
-    acts.emplace_back(Work{data_.accumulation(cut.parameters[0]), name + " backward"});
+    const std::int64_t complete = cut.parameters[0] + cut.parameters[1];
+    acts.emplace_back(Work{data_.accumulation(complete), name + " backward"});
     acts.emplace_back(Between{[this, place, cut] { data_.during(place, cut); }});
-    parameters -= cut.parameters[0];
+    parameters -= complete;
     from = to;
   }
   acts.emplace_back(part(from, items.end()));

@@ -173,9 +173,11 @@ void OptimizerStep::pass_over_gradients(const StageParameters& stage) {
 
 void OptimizerStep::give_back_gradients(const StageParameters& stage) {
   if (context_.gradients_come_and_go())
-    context_.builder.release(
-        MemoryKind::gradients,
-        state_bytes(stage.dense, context_.recipe, context_.strategy()).gradients, kGradients);
+    for (const ReplicaGroup& group : context_.groups)
+      context_.builder.release(
+          MemoryKind::gradients,
+          state_bytes(group.parameters(stage), context_.recipe, group.strategy).gradients,
+          kGradients);
   context_.builder.release(MemoryKind::gradients, context_.held_gradients, kGradients);
 }
 
