@@ -119,7 +119,7 @@ void sketch_degrees(Sketch& s) {
   s.layers = s.pipeline * s.chunks * s.draw.pick({1, 1, 2, 3});
   if (s.draw.chance(1)) s.layers *= 4;
   s.fused_attention = s.stack() && (s.context > 1 || s.latent || s.draw.chance(50));
-  if (!s.experts && !s.latent) s.execution = s.draw.word({"fused", "fused", "eager", "compiled"});
+  s.execution = s.draw.word({"fused", "fused", "eager", "compiled"});
   if (!s.stack()) s.execution = "eager";
 }
 

@@ -26,8 +26,9 @@ void draw_precision(Sketch& s) {
     s.set("/training/precision/parameters", fp8_weights ? "fp8" : "bf16");
   }
   const bool gathers = s.strategy == "fsdp" || s.strategy == "hsdp";
-  s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.stack() &&
-               s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers && draw.chance(40);
+  s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.stack() && !s.experts &&
+               !s.latent && s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
+               draw.chance(40);
   if (s.autocast) s.set("/training/precision/parameters", "fp32");
   if (!s.autocast && draw.chance(40))
     s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));
@@ -242,13 +243,18 @@ void draw_kernels(Sketch& s) {
   if (s.execution == "eager" && s.kind == Kind::decoder) {
     for (const char* key : {"/training/norm", "/training/activation", "/training/dropout"})
       if (draw.chance(20)) s.set(key, draw.word({"kernel", "operators"}));
+    const json::Value* norm = json::find(s.plan.scenario, "/training/norm");
+    const json::Value* kind = json::find(s.plan.scenario, "/model/norm");
+    if (norm != nullptr && norm->text == "operators" && kind != nullptr && kind->text == "rms_norm")
+      if (draw.chance(50)) s.set("/training/norm_scales", draw.word({"copy", "input"}));
     if (draw.chance(20)) s.set("/training/bias", draw.word({"product", "kernel"}));
     if (draw.chance(10)) s.set("/training/broadcasts", draw.word({"one_by_one", "vectors"}));
   }
   const json::Value* positional = json::find(s.plan.scenario, "/model/positional");
   if (positional != nullptr && positional->text == "rope" && draw.chance(40))
-    s.set("/training/rotary",
-          s.execution == "compiled" || s.latent ? "kernel" : draw.word({"operators", "kernel"}));
+    s.set("/training/rotary", s.execution == "compiled" || (s.latent && s.execution == "fused")
+                                  ? "kernel"
+                                  : draw.word({"operators", "kernel"}));
   if (s.execution != "fused" && s.stack() && draw.chance(20))
     s.set("/training/projections", draw.word({"joint", "separate"}));
   if (s.execution != "fused" && s.kind == Kind::decoder && draw.chance(20))
@@ -267,8 +273,8 @@ void draw_kernels(Sketch& s) {
     s.set("/training/batch_norm", draw.word({"kernel", "fused"}));
   if (s.experts && draw.chance(30))
     s.set("/training/expert_products", draw.word({"joint", "separate"}));
-  if (s.experts && draw.chance(30))
-    s.set("/training/expert_weights", draw.word({"combination", "activation"}));
+  if (!s.experts || s.execution == "eager") return;  // which has operators of its own
+  if (draw.chance(30)) s.set("/training/expert_weights", draw.word({"combination", "activation"}));
   const json::Value* biased = json::find(s.plan.scenario, "/model/moe/biases");
   if (biased != nullptr && biased->boolean && draw.chance(50))
     s.set("/training/expert_biases", draw.word({"product", "operators"}));
