@@ -130,6 +130,9 @@ struct KernelChoice {
   bool norms_read_fp32 = false;    // fused: copies of their inputs, whose gradients are cast back
   // As plain operators, where an eager execution of others has a kernel (plain_operators.cpp).
   bool norms_by_operators = false, activations_by_operators = false, dropout_by_operators = false;
+  // An RMSNorm by operators scales its 16-bit input, not the fp32 copy of which it takes squares,
+  // and keeps both; without: T5's do.
+  std::optional<bool> norms_scale_input{};
   std::optional<bool> rotary_by_kernel{};  // without: eager ones are operators, others a kernel
   std::optional<SoftmaxKernels> softmax;   // of unfused attention; without: of_softmax()
   bool bias_by_kernel = false;             // eager: biases are added behind products, not by them

@@ -475,10 +475,15 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
     if (s.norms_cast() && tensors.find(kind)) tensors.save(kind, {Module::norms, wider, kind});
   if (!s.kernels.norms_by_operators || s.norm != Norm::rms_norm) return;
   // Its input in fp32, which the squares and the scaling keep, and what the weight multiplies, for
-  // the weight's own gradient. An fp32 input is no copy.
-  const Bytes single = s.stream == Dtype::fp32 ? Bytes(0) : size_of(Dtype::fp32);
+  // the weight's own gradient. An fp32 input is no copy; one of 16 bits is not kept beside it where
+  // the copy is scaled.
+  const bool copies = s.stream != Dtype::fp32;
+  const bool scales_copy =
+      copies && !s.kernels.norms_scale_input.value_or(s.positional == Positional::relative);
+  const Bytes single = copies ? size_of(Dtype::fp32) : Bytes(0);
   const Bytes multiplied = s.trained_norms ? size_of(s.stream) : Bytes(0);
-  const Bytes kept = s.shard_tokens * s.hidden * (single + multiplied);
+  const Bytes input = scales_copy ? size_of(s.stream) : Bytes(0);
+  const Bytes kept = s.shard_tokens * s.hidden * (single + multiplied - input);
   for (const P kind : {P::norm_1, P::norm_2})
     if (tensors.find(kind) != nullptr) tensors.save(kind, {Module::norms, kept, kind});
 }

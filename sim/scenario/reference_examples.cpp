@@ -183,6 +183,7 @@ constexpr Example kExamples[] = {
     {"/training/optimizer/waits", "true"},
     {"/training/launch_time", R"("4us")"},
     {"/training/norm_inputs", R"("fp32")"},
+    {"/training/norm_scales", R"("input")"},
     {"/training/precision/kept_fp8_inputs", "false"},
     {"/training/precision/kept_fp8_gates", "true"},
     {"/training/precision/fp8_recipe", R"("blockwise")"},

@@ -232,18 +232,22 @@ TEST_CASE("bytes of norms and residuals are those of the table") {
   CHECK(bytes_of(compiled.backward, MemoryOp::layer_norm) == 2 * (4 + 2) * kStates);
 }
 
-// Per element: 36 bytes forward and 92 backward for 4 and 10, and 6 more that are kept.
+// Per element: 36 bytes forward and 92 backward for 4 and 10. Kept are the copy and what the weight
+// multiplies, in place of the input or beside it.
 TEST_CASE("an RMSNorm by operators squares, averages and scales an fp32 copy") {
-  const auto with = [](bool operators) {
+  const auto with = [](bool operators, std::optional<bool> scales_input = {}) {
     Execution how = eager(Dtype::bf16);
     how.kernels.norms_by_operators = operators;
+    how.kernels.norms_scale_input = scales_input;
     return layer(network_work(kLlama, how));
   };
   const LayerWork one = with(false), many = with(true);
   const std::int64_t elements = 2 * 64 * kLlama.hidden;
   const std::int64_t tokens = 2 * 64;  // of which 2 r 2 w forward, 4 r 3 w backward are one number
   CHECK(traffic(many) - traffic(one) == 2 * ((36 - 4 + 92 - 10) * elements + (4 + 7) * 4 * tokens));
-  CHECK(many.kept.total().count() - one.kept.total().count() == 2 * 6 * elements);
+  CHECK(many.kept.total().count() - one.kept.total().count() == 2 * (4 + 2 - 2) * elements);
+  CHECK(with(true, true).kept.total().count() - one.kept.total().count() == 2 * 6 * elements);
+  CHECK(with(true, false).kept.total() == many.kept.total());
 }
 
 // Passes over a tensor: LayerNorm 15 and 41 for 2 and 5, GELU 18 and 26 for 2 and 3, dropout 10

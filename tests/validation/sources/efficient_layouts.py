@@ -1,7 +1,9 @@
 """Efficient Parallelization Layouts: LLaMA 13B to 65B on 32 to 256 A100, 1F1B, ZeRO-1.
 
 The kernel "torch" is eager PyTorch, "flash_attention..." that with fused attention, "fused" that with Megatron's
-softmax, all with norms by operators but with an RMS kernel. Their trainer is none that configs/software has: it is
+softmax, all with norms by operators but with an RMS kernel, taken to keep their input beside an fp32 copy, as T5's do
+(the later trainer's keep no copy, src/scaling/core/nn/norm/rms_norm.py; as Llama's of transformers, without the input,
+four more runs that ended out of memory would be said to fit). Their trainer is none that configs/software has: it is
 taken for Aleph Alpha's later published one (Aleph-Alpha/scaling@01b9d21d), whose element-wise work is PyTorch's
 (silu(x) * gate in src/scaling/core/nn/mlp.py), whose tensor-parallel products are autograd functions that wait for
 their collective and keep what was gathered (linear/column_parallel_linear.py, utils.py), gate and up projection each
@@ -48,7 +50,7 @@ def convert(row):
                      "execution": "eager", "gate_projection": "separate",
                      "memory": {"kept_outputs": 2, **(LATE if said["tp"] > 1 else {})},
                      **({"softmax": "kernel"} if kernel.startswith("fused") else {}),
-                     **({} if "RMS" in kernel else {"norm": "operators"})},
+                     **({} if "RMS" in kernel else {"norm": "operators", "norm_scales": "input"})},
         "parallelism": {"tp": said["tp"], "pp": said["pp"], "dp": said["dp"], "pipeline": pipeline,
                         "sequence_parallel": sequence_parallel,
                         "tensor_parallel": {"overlap": "none", "keep_gathered_inputs": sequence_parallel,

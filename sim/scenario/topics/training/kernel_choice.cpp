@@ -54,6 +54,23 @@ constexpr std::array<json::Choice<models::LossKernels>, 4> kLosses = {
      {"compiled", models::LossKernels::compiled},
      {"in_place", models::LossKernels::in_place}}};
 
+constexpr std::array<json::Choice<bool>, 2> kNormScales = {{{"copy", false}, {"input", true}}};
+
+void visit_norms(json::Fields& f, KernelChoice& s) {
+  f.choice(
+      "norm", s.norms_by_operators, kByOperators, json::optional,
+      "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
+      "Face's LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain "
+      "operators, a LayerNorm as TensorFlow 1's.");
+  f.choice("norm_scales", s.norms_scale_input, kNormScales,
+           "What an RMSNorm by operators scales: copy, the fp32 one of which it takes squares, as "
+           "Llama's of Hugging Face; input, as T5's, which is kept beside it. Default: input with "
+           "relative positions, else copy.");
+  f.choice("norm_inputs", s.norms_read_fp32, kNormInputs, json::optional,
+           "What the norms of a fused execution read: what is stored, or an fp32 copy of it, whose "
+           "gradient is cast back (InternEvo).");
+}
+
 // Of experts.
 void visit_expert_kernels(json::Fields& f, KernelChoice& s) {
   f.choice("expert_products", s.separate_experts, kProjections, json::optional,
@@ -88,14 +105,7 @@ void visit_fields(json::Fields& f, KernelChoice& s) {
            "that ranks may share; beside fused layers that one, compiled, as Megatron-"
            "LM's --cross-entropy-loss-fusion, or in_place, Transformer Engine's kernel, which "
            "leaves the gradient where the logits were. Default: as execution.");
-  f.choice(
-      "norm", s.norms_by_operators, kByOperators, json::optional,
-      "Norms of an eager execution: kernel, one for each pass; operators, an RMSNorm as Hugging "
-      "Face's LlamaRMSNorm, which squares, averages and scales an fp32 copy by plain "
-      "operators, a LayerNorm as TensorFlow 1's.");
-  f.choice("norm_inputs", s.norms_read_fp32, kNormInputs, json::optional,
-           "What the norms of a fused execution read: what is stored, or an fp32 copy of it, whose "
-           "gradient is cast back (InternEvo).");
+  visit_norms(f, s);
   f.choice(
       "activation", s.activations_by_operators, kByOperators, json::optional,
       "GELU of an eager execution: kernel, one for each pass; operators, as BERT in TensorFlow "
@@ -176,6 +186,11 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
                      "remove it");
   };
   check("norm", "norms", kernels.norms_by_operators);
+  const models::Transformer* scaled = stack_of(network);
+  if (kernels.norms_scale_input &&
+      (!kernels.norms_by_operators || scaled == nullptr || scaled->norm != models::Norm::rms_norm))
+    findings.error("/training/norm_scales", "no RMSNorm runs by operators",
+                   "remove it, or make norm \"operators\"");
   check("activation", "activations", kernels.activations_by_operators);
   check("dropout", "dropout", kernels.dropout_by_operators);
   if (!kernels.rotary_by_kernel) return;
