@@ -43,6 +43,11 @@ void ExpertsScript::route_gradient() {
   const std::int64_t experts = s_.moe.experts;
   const Bytes scores = s_.shard_tokens * experts * size_of(Dtype::fp32);
   pass("router softmax backward", MemoryOp::softmax, 2 * scores, scores);
+  router_gradients();
+}
+
+void ExpertsScript::router_gradients() {
+  const std::int64_t experts = s_.moe.experts;
   list_.kernel("router input gradient", Gemm{s_.shard_tokens, s_.hidden, experts, 1, s_.stored});
   list_.weight_gradient("router weight gradient",
                         Gemm{experts, s_.hidden, s_.shard_tokens, 1, s_.stored});
@@ -242,7 +247,7 @@ void add_experts(LayerScript& script, const TransformerSlice& slice) {
 TransformerSlice shared_experts(const TransformerSlice& s) {
   TransformerSlice shared = s;
   shared.ffn = s.shared_ffn;
-  shared.fc1_width = s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn;
+  shared.fc1_width = gated(s) ? 2 * s.shared_ffn : s.shared_ffn;
   return shared;
 }
 

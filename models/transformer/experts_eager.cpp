@@ -148,10 +148,7 @@ void EagerExperts::route_gradient() {
                kChoice);
   pass("router softmax backward", MemoryOp::softmax, 2 * probabilities(),
        rows(s_.shard_tokens, s_.moe.experts));
-  const std::int64_t experts = s_.moe.experts;
-  list_.kernel("router input gradient", Gemm{s_.shard_tokens, s_.hidden, experts, 1, s_.stored});
-  list_.weight_gradient("router weight gradient",
-                        Gemm{experts, s_.hidden, s_.shard_tokens, 1, s_.stored});
+  router_gradients();
   pass("router gradient sum", MemoryOp::elementwise, 2 * tokens(), tokens());
 }
 
@@ -208,18 +205,14 @@ void EagerExperts::fc1() {
     for (const char* name : {"experts fc1 gate", "experts fc1 up"})
       products(name, grouped(s_.expert_ffn, s_.hidden));
   } else {
-    products("experts fc1", grouped(s_.expert_fc1_width(), s_.hidden));
+    ExpertsScript::fc1();
   }
   biases("experts fc1", s_.expert_fc1_width(), false);
 }
 
 void EagerExperts::fc1_gradient() {
-  const std::int64_t width = s_.expert_fc1_width();
-  biases("experts fc1", width, true);
-  if (!halves_apart()) {
-    products("experts fc1 input gradient", grouped(s_.hidden, width));
-    return products("experts fc1 weight gradient", grouped_weights(width, s_.hidden), true);
-  }
+  biases("experts fc1", s_.expert_fc1_width(), true);
+  if (!halves_apart()) return ExpertsScript::fc1_gradient();
   for (const std::string name : {"experts fc1 gate", "experts fc1 up"}) {
     products(name + " input gradient", grouped(s_.hidden, s_.expert_ffn));
     products(name + " weight gradient", grouped_weights(s_.expert_ffn, s_.hidden), true);
@@ -244,36 +237,25 @@ void EagerExperts::limited_gate(bool backward) {
       run(one);
 }
 
-namespace {
-
-// The rows of a rank's experts as a feed-forward layer's.
-TransformerSlice rows_as_tokens(const TransformerSlice& s) {
-  TransformerSlice rows = s;
-  rows.tokens = s.expert_rows();
-  rows.ffn = s.expert_ffn;
-  return rows;
+// On the rows of the rank's experts as on a feed-forward layer's.
+void EagerExperts::gelu(bool backward) {
+  TransformerSlice all = s_;
+  all.tokens = s_.expert_rows();
+  all.ffn = s_.expert_ffn;
+  PytorchScript script(list_, all);
+  gelu_by_operators(script, all, backward);
 }
-
-}  // namespace
 
 void EagerExperts::activation() {
   if (s_.moe.clamped) return limited_gate(false);
-  if (runs_gelu_by_operators(s_)) {
-    const TransformerSlice all = rows_as_tokens(s_);
-    PytorchScript script(list_, all);
-    return gelu_by_operators(script, all, false);
-  }
+  if (runs_gelu_by_operators(s_)) return gelu(false);
   on_rows("experts activation", MemoryOp::activation, half(), half(), Of::experts);
   if (gated(s_)) on_rows("experts gate", MemoryOp::elementwise, 2 * half(), half(), Of::experts);
 }
 
 void EagerExperts::activation_gradient() {
   if (s_.moe.clamped) return limited_gate(true);
-  if (runs_gelu_by_operators(s_)) {
-    const TransformerSlice all = rows_as_tokens(s_);
-    PytorchScript script(list_, all);
-    return gelu_by_operators(script, all, true);
-  }
+  if (runs_gelu_by_operators(s_)) return gelu(true);
   const auto run = [&](const char* name, MemoryOp op, Bytes read, Bytes written) {
     on_rows(name, op, read, written, Of::experts);
   };
@@ -287,14 +269,13 @@ void EagerExperts::activation_gradient() {
 }
 
 void EagerExperts::fc2() {
-  products("experts fc2", grouped(s_.hidden, s_.expert_ffn));
+  ExpertsScript::fc2();
   biases("experts fc2", s_.hidden, false);
 }
 
 void EagerExperts::fc2_gradient() {
   biases("experts fc2", s_.hidden, true);
-  products("experts fc2 input gradient", grouped(s_.expert_ffn, s_.hidden));
-  products("experts fc2 weight gradient", grouped_weights(s_.hidden, s_.expert_ffn), true);
+  ExpertsScript::fc2_gradient();
 }
 
 // Before they are added up: where rows share their way, at their experts.

@@ -29,6 +29,8 @@ class ExpertsScript {
 
  protected:
   std::uint32_t launches_of_all() const { return static_cast<std::uint32_t>(s_.local_experts); }
+  // Of the product with which the router scores.
+  void router_gradients();
   void clamped();
   void clamped_gradient();
 
@@ -128,6 +130,7 @@ class EagerExperts final : public RowOperators {
   void weights();
   void weights_gradient();
   void limited_gate(bool backward);
+  void gelu(bool backward);
   void biases(const std::string& name, std::int64_t width, bool backward);
 };
 

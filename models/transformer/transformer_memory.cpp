@@ -156,7 +156,7 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
 
 int linear_layers(const TransformerSlice& s, PieceKind kind) {
   if (kind == PieceKind::qkv) return s.kernels.separate_projections ? 3 : 1;
-  const bool gate = kind == PieceKind::fc1 && s.fc1_width != s.ffn;
+  const bool gate = kind == PieceKind::fc1 && gated(s);
   return gate && s.kernels.separate_gate ? 2 : 1;
 }
 
@@ -340,14 +340,12 @@ void Tensors::cross_attention() {
 void Tensors::feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width,
                            Module module) {
   const auto [fc1, activation, fc2] = kinds;
-  const bool gated = s_.fc1_width != s_.ffn;
-  const int halves = gated ? 2 : 1;
+  const int halves = gated(s_) ? 2 : 1;
   if (runs_gelu_by_operators(s_))
     save(fc1, {module, s_.tokens * width * kept_by_gelu_operators(s_), activation});
   else if (s_.feed_forward != FeedForward::relu)
     save(fc1, {module, s_.kept_gate_bytes(s_.tokens, halves * width), activation});
-  if (gated && s_.kernels.fusion == Fusion::eager)
-    save(activation, {module, of(width), activation});
+  if (gated(s_) && eager(s_)) save(activation, {module, of(width), activation});
   save(activation, {module, input_of(width), fc2, true});
   for (int half = 0; half < halves; ++half)
     find(fc1)->products.push_back({width, of(width), half == 0 ? "gate" : "up"});

@@ -38,7 +38,7 @@ std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture
   found.push_back({s.expert_fc1_width(), s.hidden, s.local_experts, true});
   found.push_back({s.hidden, s.expert_ffn, s.local_experts, true});
   if (s.shared_ffn == 0) return found;
-  found.push_back({s.fc1_width == s.ffn ? s.shared_ffn : 2 * s.shared_ffn, s.hidden});
+  found.push_back({gated(s) ? 2 * s.shared_ffn : s.shared_ffn, s.hidden});
   found.push_back({s.hidden, s.shared_ffn});
   if (s.moe.shared_gate) found.push_back({1, s.hidden});
   return found;

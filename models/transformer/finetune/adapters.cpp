@@ -343,7 +343,6 @@ std::vector<WorkItem> without_input_gradients(const std::vector<WorkItem>& backw
 }
 
 AdaptedMatrix adapted_matrix(Target target, const TransformerSlice& s) {
-  const bool gated = s.fc1_width != s.ffn;
   const bool dense = s.ffn > 0;
   switch (target) {
     case Target::query: return {s.heads * s.head_size, s.hidden};
@@ -351,7 +350,7 @@ AdaptedMatrix adapted_matrix(Target target, const TransformerSlice& s) {
     case Target::value: return {s.kv_heads * s.head_size, s.hidden};
     case Target::qkv: return {s.qkv_width, s.hidden};
     case Target::output: return {s.hidden, s.attention_width};
-    case Target::gate: return gated ? AdaptedMatrix{s.ffn, s.hidden} : AdaptedMatrix{};
+    case Target::gate: return gated(s) ? AdaptedMatrix{s.ffn, s.hidden} : AdaptedMatrix{};
     case Target::up: return dense ? AdaptedMatrix{s.ffn, s.hidden} : AdaptedMatrix{};
     case Target::fc1: return dense ? AdaptedMatrix{s.fc1_width, s.hidden} : AdaptedMatrix{};
     case Target::fc2: return dense ? AdaptedMatrix{s.hidden, s.ffn} : AdaptedMatrix{};
