@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <vector>
 
@@ -32,9 +31,8 @@ std::string capability_of(const scenario::Preset& preset) {
 
 // Measured on P100 (cuDNN 6), V100 and T4 (cuDNN 7).
 cost::WinogradUse winograd(const topologies::GpuSpec& spec) {
-  const int major = std::atoi(spec.compute_capability.c_str());  // 0 without one
-  if (major >= 7) return cost::WinogradUse::separate;
-  return major == 6 ? cost::WinogradUse::fused : cost::WinogradUse::none;
+  if (spec.capability_major() >= 7) return cost::WinogradUse::separate;
+  return spec.capability_major() == 6 ? cost::WinogradUse::fused : cost::WinogradUse::none;
 }
 
 fit::FitGpu fit_gpu(const topologies::GpuSpec& spec) {

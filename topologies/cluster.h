@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <variant>
@@ -51,6 +52,8 @@ struct GpuSpec {
   int multiprocessors = 1;
   ProcessorKind kind = ProcessorKind::gpu;
   bool is_cpu() const { return kind == ProcessorKind::cpu; }
+  // Of compute_capability, what stands before its point; 0 without one.
+  int capability_major() const { return std::atoi(compute_capability.c_str()); }
   Watts idle_power, busy_power;  // of the board: no kernel runs, one does; 0: not known
   Watts power_limit;             // set below busy_power; 0: as it is
   // While such kernels run, or communication moves and no kernel runs; 0: busy, busy, idle.

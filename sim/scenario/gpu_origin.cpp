@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -93,7 +92,7 @@ std::string design(const GpuSpec& gpu) {
 
 // Since compute capability 7.0; a GPU that states none is taken to have them.
 bool has_tensor_cores(const GpuSpec& gpu) {
-  return gpu.compute_capability.empty() || std::atoi(gpu.compute_capability.c_str()) >= 7;
+  return gpu.compute_capability.empty() || gpu.capability_major() >= 7;
 }
 
 bool has_same_types(const GpuSpec& a, const GpuSpec& b) {
