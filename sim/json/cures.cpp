@@ -11,7 +11,7 @@
 namespace trainyard::json {
 namespace {
 
-constexpr std::size_t kListedNames = 49;
+constexpr std::size_t kListedNames = 64;
 
 // More that are equally near are none.
 std::string did_you_mean(const std::vector<std::string_view>& names) {

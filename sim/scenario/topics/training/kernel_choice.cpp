@@ -186,9 +186,9 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
                      "remove it");
   };
   check("norm", "norms", kernels.norms_by_operators);
-  const models::Transformer* scaled = stack_of(network);
+  const models::Transformer* stack = stack_of(network);
   if (kernels.norms_scale_input &&
-      (!kernels.norms_by_operators || scaled == nullptr || scaled->norm != models::Norm::rms_norm))
+      (!kernels.norms_by_operators || stack == nullptr || stack->norm != models::Norm::rms_norm))
     findings.error("/training/norm_scales", "no RMSNorm runs by operators",
                    "remove it, or make norm \"operators\"");
   check("activation", "activations", kernels.activations_by_operators);
@@ -197,7 +197,6 @@ void check_operators(const models::KernelChoice& kernels, const models::Network&
   if (kernels.fusion == models::Fusion::compiled && !*kernels.rotary_by_kernel)
     findings.error("/training/rotary", "torch.compile makes one kernel of rotary embeddings",
                    "remove it, or make the execution \"eager\" or \"fused\"");
-  const models::Transformer* stack = stack_of(network);
   if (stack == nullptr || stack->positional != models::Positional::rope)
     findings.error("/training/rotary", "the network has no rotary embeddings", "remove it");
   else if (stack->latent.used() && !*kernels.rotary_by_kernel &&
