@@ -77,12 +77,7 @@ TEST_CASE("Convolutions in fp32 have Winograd's algorithm as their GPU does") {
                             .kernel_height = filter,
                             .kernel_width = filter,
                             .dtype = Dtype::fp32};
-      lines.push_back(fmt::format(
-          R"({{"kind": "convolution", "pass": "forward", "dtype": "fp32", "batch": {0}, )"
-          R"("in_channels": {1}, "out_channels": {2}, "in_height": {3}, "in_width": {3}, )"
-          R"("out_height": {3}, "out_width": {3}, "kernel_height": {4}, "kernel_width": {4}, )"
-          R"("groups": 1, "time_us": {5:.6g}}})",
-          images, channels, one.out_channels, side, filter, cost->time(one).time.count() * 1e6));
+      lines.push_back(convolution_line(one, cost->time(one).time.count()));
     }
     FitGpu gpu = test_gpu();
     gpu.winograd = use;

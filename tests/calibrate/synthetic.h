@@ -64,6 +64,17 @@ inline std::string gemm_line(const Gemm& g, double seconds) {
       name(g.dtype), g.m, g.n, g.k, g.batch, seconds * 1e6);
 }
 
+// Of equal height and width, forward.
+inline std::string convolution_line(const Convolution& c, double seconds) {
+  return fmt::format(
+      R"({{"kind": "convolution", "pass": "forward", "dtype": "{0}", "batch": {1}, )"
+      R"("in_channels": {2}, "out_channels": {3}, "in_height": {4}, "in_width": {4}, )"
+      R"("out_height": {5}, "out_width": {5}, "kernel_height": {6}, "kernel_width": {6}, )"
+      R"("groups": 1, "time_us": {7:.6g}}})",
+      name(c.dtype), c.batch, c.in_channels, c.out_channels, c.in_height, c.out_height,
+      c.kernel_height, seconds * 1e6);
+}
+
 inline std::string collective_line(const std::string& kind, int ranks, std::int64_t bytes,
                                    double seconds, const std::string& backend = "nccl") {
   return fmt::format(

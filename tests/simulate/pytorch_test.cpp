@@ -33,6 +33,17 @@ std::int64_t resident_gradients(const Job& job) {
   return bytes;
 }
 
+void allocates_and_gives_back(const Job& job, std::int64_t gradients) {
+  const std::unique_ptr<Step> step = simulate_step(job);
+  std::int64_t held = 0, given_back = 0;
+  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.effects) {
+    if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
+    (effect.bytes > 0 ? held : given_back) += effect.bytes;
+  }
+  CHECK(held == gradients);
+  CHECK(given_back == -gradients);
+}
+
 std::int64_t kernels(const Job& job) {
   const std::unique_ptr<Step> step = simulate_step(job, {.unfold = false, .run = false});
   std::int64_t count = 0;
@@ -64,14 +75,7 @@ TEST_CASE("with one micro-batch gradients are allocated in the backward pass and
   CHECK(resident_gradients(job(Fusion::eager, 2)) == 2 * parameters);
   CHECK(resident_gradients(job(Fusion::eager, 1)) == 0);
 
-  const std::unique_ptr<Step> step = simulate_step(job(Fusion::eager, 1));
-  std::int64_t held = 0, given_back = 0;
-  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.effects) {
-    if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
-    (effect.bytes > 0 ? held : given_back) += effect.bytes;
-  }
-  CHECK(held == 2 * parameters);
-  CHECK(given_back == -2 * parameters);
+  allocates_and_gives_back(job(Fusion::eager, 1), 2 * parameters);
 }
 
 // Of routed experts, too, which other replicas may sum.
@@ -84,14 +88,7 @@ TEST_CASE("gradients of experts come and go, and are added up, as others are") {
     return result;
   };
   const std::int64_t parameters = parameter_count(with_experts(1).network, 64);
-  const std::unique_ptr<Step> step = simulate_step(with_experts(1));
-  std::int64_t held = 0, given_back = 0;
-  for (const MemoryEffect& effect : step->plan.cast.roles[0].program.effects) {
-    if (effect.category != static_cast<std::uint8_t>(MemoryKind::gradients)) continue;
-    (effect.bytes > 0 ? held : given_back) += effect.bytes;
-  }
-  CHECK(held == 2 * parameters);
-  CHECK(given_back == -2 * parameters);
+  allocates_and_gives_back(with_experts(1), 2 * parameters);
 
   // A kernel for the sums of a layer reads what the pass has made and what there was of all.
   const std::int64_t of_layer =
