@@ -18,12 +18,13 @@ enum class Module : std::uint8_t {
   attention_scores,  // softmax, its mask and dropped-out copy; fused: statistics of the softmax
   feed_forward,
   experts,  // of a mixture: router, routed rows, shared experts
+  mamba,    // inputs of its projections and of its scan
   dropout_masks,
   embedding,
   head,      // input of the output matrix, of a classifier; the logits are a category of their own
   features,  // of a convolutional network; of a recommender's interaction
 };
-inline constexpr std::size_t kModules = 10;
+inline constexpr std::size_t kModules = 11;
 
 std::string_view name(Module module);  // "feed-forward", as reports spell it
 

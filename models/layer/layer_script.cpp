@@ -264,7 +264,11 @@ void Player::play_all(const Recomputation& chosen) {
     add(P::qkv, P::heads, P::core);
   if (modules.has(M::layernorm)) {
     // Where it is the only norm, the feed-forward layer reads it too, and comes first.
-    add(P::norm_1, P::norm_1, find_piece(script_, P::norm_2) ? P::proj : P::branch_sum);
+    // One that stands before Mamba is part of the projection's kernel.
+    if (!find_piece(script_, P::mamba_in))
+      add(P::norm_1, P::norm_1,
+          find_piece(script_, P::branch_sum) && !find_piece(script_, P::norm_2) ? P::branch_sum
+                                                                                : P::proj);
     add(P::norm_2, P::norm_2);
     if (const auto norm = find_piece(script_, P::norm_2)) {
       regions_.back().gives_up_output = true;

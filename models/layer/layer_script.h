@@ -26,6 +26,9 @@ enum class PieceKind : std::uint8_t {
   core,
   proj,
   branch_norm_1,  // of what attention adds
+  mamba_in,
+  mamba_scan,  // convolution and norm included
+  mamba_out,
   residual_1,
   cross_norm,
   cross_query,

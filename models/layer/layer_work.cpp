@@ -39,6 +39,7 @@ std::string_view name(Module module) {
     case Module::attention_scores: return "attention scores";
     case Module::feed_forward: return "feed-forward";
     case Module::experts: return "experts";
+    case Module::mamba: return "Mamba";
     case Module::dropout_masks: return "dropout masks";
     case Module::embedding: return "embedding";
     case Module::head: return "head";

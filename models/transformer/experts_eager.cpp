@@ -250,6 +250,7 @@ void EagerExperts::activation() {
   if (s_.moe.clamped) return limited_gate(false);
   if (runs_gelu_by_operators(s_)) return gelu(false);
   on_rows("experts activation", MemoryOp::activation, half(), half(), Of::experts);
+  if (squares(s_)) on_rows("experts square", MemoryOp::elementwise, half(), half(), Of::experts);
   if (gated(s_)) on_rows("experts gate", MemoryOp::elementwise, 2 * half(), half(), Of::experts);
 }
 
@@ -262,6 +263,10 @@ void EagerExperts::activation_gradient() {
   if (gated(s_)) {
     run("experts gate backward", MemoryOp::elementwise, 2 * half(), half());
     run("experts gate backward of the activation", MemoryOp::elementwise, 2 * half(), half());
+  }
+  if (squares(s_)) {
+    run("experts square factor", MemoryOp::elementwise, half(), half());
+    run("experts square backward", MemoryOp::elementwise, 2 * half(), half());
   }
   run("experts activation backward", MemoryOp::activation, 2 * half(), half());
   if (gated(s_) && !halves_apart())

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace trainyard::models {
 
 template <class N>
 struct Family;
 
-enum class FeedForward : std::uint8_t { gelu, relu, swiglu, geglu };
+// squared_relu: the square of ReLU. Source: So et al., Primer, 2021, section 4.
+enum class FeedForward : std::uint8_t { gelu, relu, squared_relu, swiglu, geglu };
 //   relative: a bias per head and distance is added to the scores; distances share `buckets` rows.
 //             Source: Raffel et al., T5, JMLR 2020, section 2.1.
 //   alibi:    a distance times a slope of each head is added to the scores, inside the kernel that
@@ -71,6 +73,31 @@ struct Window {
   bool global_positions = true;   // layers that see all tokens have positions too
 };
 
+// Layers of a selective state space in place of attention (Mamba-2). Source: Dao and Gu,
+// Transformers are SSMs, ICML 2024, sections 6 and 7.
+struct Mamba {
+  std::int64_t heads = 0;         // 0: there are none
+  std::int64_t head_size = 64;    // P
+  std::int64_t groups = 1;        // of heads that share B and C
+  std::int64_t state_size = 128;  // N; a head's state is P x N
+  std::int64_t convolution = 4;   // tokens of the causal convolution, of each channel by itself
+  std::int64_t chunk = 128;       // tokens that meet in products; chunks hand on states
+  bool used() const { return heads > 0; }
+  std::int64_t inner() const { return heads * head_size; }
+  // Channels of the convolution: x, B and C.
+  std::int64_t convolved() const { return inner() + 2 * groups * state_size; }
+  // Columns of the projection that makes the gate, these and a step for each head.
+  std::int64_t projected() const { return inner() + convolved() + heads; }
+};
+
+// What a layer consists of, each part behind a norm and added to the stream.
+enum class Content : std::uint8_t {
+  whole,  // attention, then the feed-forward half
+  attention,
+  feed_forward,
+  mamba,
+};
+
 // How far gradients go: through the layer, to its lowest trained weight, or not into it.
 enum class Reach : std::uint8_t { passes, lowest, below };
 
@@ -78,7 +105,8 @@ enum class Reach : std::uint8_t { passes, lowest, below };
 struct LayerForm {
   bool mixture = false;   // of experts
   bool windowed = false;  // of Window
-  bool frozen = false;    // it has neither trained weights nor adapters
+  Content content = Content::whole;
+  bool frozen = false;  // it has neither trained weights nor adapters
   Reach reach = Reach::passes;
   friend bool operator==(const LayerForm&, const LayerForm&) = default;
 };
@@ -124,6 +152,10 @@ struct Transformer {
   Experts moe;
   LatentAttention latent;
   Window window;
+  Mamba mamba;
+  // Of a hybrid stack a letter for each layer, as Megatron-LM's --hybrid-layer-pattern has them:
+  // M Mamba, * attention, - feed-forward, E experts. Empty: all layers are whole.
+  std::string pattern;
 
   // Of a tensor-parallel rank: its part, or, of fewer heads than ranks, one that several hold.
   std::int64_t kv_heads_of_rank(int tensor) const {
@@ -135,6 +167,7 @@ struct Transformer {
   }
   // Whether layer number `layer`, from 0, is a mixture of experts.
   bool is_mixture(std::int64_t layer) const {
+    if (!pattern.empty()) return letter(layer) == 'E';
     return moe.experts > 0 && layer >= moe.first_dense &&
            (layer - moe.first_dense + 1) % moe.every == 0;
   }
@@ -142,7 +175,17 @@ struct Transformer {
     return window.size > 0 && layer >= window.first &&
            (window.global_every == 0 || (layer + 1) % window.global_every != 0);
   }
-  LayerForm form_of(std::int64_t layer) const { return {is_mixture(layer), is_windowed(layer)}; }
+  // Requires: a pattern.
+  char letter(std::int64_t layer) const { return pattern[static_cast<std::size_t>(layer)]; }
+  Content content_of(std::int64_t layer) const {
+    if (pattern.empty()) return Content::whole;
+    return letter(layer) == 'M'   ? Content::mamba
+           : letter(layer) == '*' ? Content::attention
+                                  : Content::feed_forward;
+  }
+  LayerForm form_of(std::int64_t layer) const {
+    return {is_mixture(layer), is_windowed(layer), content_of(layer)};
+  }
 };
 
 // An encoder with the heads of its pre-training. Source: Devlin et al., BERT, NAACL 2019; counts

@@ -48,6 +48,9 @@ struct TransformerSlice {
     return latent.query_rank + latent.key_value_rank + latent.rope_size;
   }
 
+  Mamba mamba;  // of this rank
+  Content content = Content::whole;
+
   Experts moe;
   std::int64_t routed_rows = 0;    // rows that the rank sends to experts: its tokens, k times
   bool rows_vary = false;          // that arrive at the experts of a rank, as none is dropped
@@ -166,6 +169,10 @@ inline bool gated(const TransformerSlice& slice) {
 inline bool eager(const TransformerSlice& slice) {
   return slice.kernels.fusion == Fusion::eager;
 }
+// The square of an activation is a kernel of its own.
+inline bool squares(const TransformerSlice& slice) {
+  return eager(slice) && slice.feed_forward == FeedForward::squared_relu;
+}
 // Limits of both halves before the experts' gate are kernels of their own.
 inline bool clamps_by_operators(const TransformerSlice& slice) {
   return slice.moe.clamped && (slice.kernels.expert_clamps_by_operators || eager(slice));
@@ -274,11 +281,11 @@ std::vector<WeightMatrix> logits_matrices(const TransformerSlice& slice);
 
 // Trainable parameters on one of `tensor` ranks, without those of routed experts.
 struct LayerParameters {
-  std::int64_t attention = 0, feed_forward = 0, norms = 0;
+  std::int64_t attention = 0, feed_forward = 0, norms = 0;  // attention: or Mamba
   std::int64_t all() const { return attention + feed_forward + norms; }
 };
-LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixture);
-std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture = false);
+LayerParameters parts_of_layer(const Transformer& network, int tensor, const LayerForm& form);
+std::int64_t layer_parameters(const Transformer& network, int tensor, const LayerForm& form = {});
 std::int64_t embedding_parameters(const Transformer& network, int tensor,
                                   std::int64_t sequence_length);
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor);

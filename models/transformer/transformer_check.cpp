@@ -17,7 +17,8 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
       static_cast<double>(e.micro_batch.size) * static_cast<double>(e.micro_batch.sequence_length);
   const double columns = static_cast<double>(n.hidden) +
                          3 * static_cast<double>(n.heads) * static_cast<double>(n.head_size) +
-                         3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary);
+                         3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary) +
+                         2 * static_cast<double>(n.mamba.projected());
   const double scores =
       tokens * static_cast<double>(n.heads) * static_cast<double>(e.micro_batch.sequence_length);
   const double rows =
@@ -30,7 +31,10 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
   const double routed = tokens * static_cast<double>(n.moe.top_k) *
                         std::max(1.0, e.experts.capacity.value()) *
                         (static_cast<double>(n.hidden) + 3 * static_cast<double>(n.moe.ffn_hidden));
-  for (const double count : {16 * tokens * columns, 16 * scores, 16 * parameters, 16 * routed}) {
+  const double states = tokens * static_cast<double>(n.mamba.inner()) *
+                        static_cast<double>(n.mamba.state_size + n.mamba.chunk);
+  for (const double count :
+       {16 * tokens * columns, 16 * states, 16 * scores, 16 * parameters, 16 * routed}) {
     if (count < 0x1p62) continue;
     problems.push_back({"",
                         "the sizes of the network and of the micro-batch multiply to more than "
@@ -125,6 +129,32 @@ void check_latent(Problems& problems, const Transformer& n, const Execution& e) 
                         "latent attention has heads of two sizes, which only fused attention has; "
                         "set it to true"});
   }
+}
+
+void check_hybrid(Problems& problems, const Transformer& n, const Execution& e) {
+  if (n.pattern.empty()) return;
+  if (static_cast<std::int64_t>(n.pattern.size()) != n.layers)
+    problems.push_back(
+        {"", fmt::format("the pattern of {} layers is one of {}", n.layers, n.pattern.size())});
+  if (n.parallel() || n.post_norm || n.block_norms != BlockNorms::before || n.window.size > 0)
+    problems.push_back({"",
+                        "layers of a pattern have one norm before and no window; parallel blocks, "
+                        "other norms and windows are described of whole layers"});
+  if (!e.finetune.all())
+    problems.push_back({"trains", "fine-tuning is described of whole layers, not of a pattern"});
+  if (e.autocast)
+    problems.push_back({"autocast",
+                        "16-bit products of fp32 weights (torch.autocast) are described of whole "
+                        "layers; remove it"});
+  if (!n.mamba.used()) return;
+  must_divide(problems, "tensor", "Mamba heads", n.mamba.heads, e.tensor);
+  must_divide(problems, "tensor", "groups of Mamba heads", n.mamba.groups, e.tensor);
+  if (e.context > 1 && n.mamba.groups % (std::int64_t{e.tensor} * e.context) != 0)
+    problems.push_back(
+        {"context", fmt::format("groups of Mamba heads ({}) must be divisible by the "
+                                "tensor-parallel degree ({}) times the context-parallel degree "
+                                "({}), which deals them",
+                                n.mamba.groups, e.tensor, e.context)});
 }
 
 void check_context(Problems& problems, const Transformer& n, const Execution& e) {
@@ -317,6 +347,8 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
              e.tensor)});
   }
   check_pieces(problems, e);
+  check_hybrid(problems, n, e);
+  if (!problems.empty()) return;
   check_context(problems, n, e);
   check_experts(problems, n, e);
   check_fusion(problems, n, e);
@@ -336,8 +368,9 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
 
 void check_plain(Problems& problems, const Transformer& stack) {
   if (stack.parallel() || stack.block_norms != BlockNorms::before || stack.embedding_norm ||
-      stack.window.size > 0)
-    problems.push_back({"", "such blocks, norms and windows are described for decoders only"});
+      stack.window.size > 0 || !stack.pattern.empty())
+    problems.push_back(
+        {"", "such blocks, patterns, norms and windows are described for decoders only"});
   if (stack.moe.experts > 0 || stack.latent.used())
     problems.push_back({"", "experts and latent attention are described for decoders only"});
 }

@@ -13,6 +13,7 @@
 #include "models/transformer/attention/score_script.h"
 #include "models/transformer/experts.h"
 #include "models/transformer/finetune/adapters.h"
+#include "models/transformer/mamba/mamba_script.h"
 #include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
@@ -277,8 +278,27 @@ void add_parallel_blocks(LayerScript& script, const TransformerSlice& s) {
             named(residual_backward, "residual backward"));
 }
 
+// A layer of a hybrid stack.
+void add_one_part(LayerScript& script, const TransformerSlice& s, bool mixture) {
+  using P = PieceKind;
+  const bool feeds = s.content == Content::feed_forward;
+  add_norm(script, s, feeds ? P::norm_2 : P::norm_1, "norm");
+  if (feeds) {
+    mixture ? add_mixture(script, s) : add_dense(script, s, false);
+  } else if (s.content == Content::mamba) {
+    add_mamba(script, s);
+  } else {
+    add_attention(script, s);
+    add_piece(script, P::proj, s, proj_forward, proj_backward);
+  }
+  add_piece(script, feeds ? P::residual_2 : P::residual_1, s, named(residual_forward, "residual"),
+            named(residual_backward, "residual backward"));
+  if (mixture) order_mixture(script);
+}
+
 void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
   using P = PieceKind;
+  if (s.content != Content::whole) return add_one_part(script, s, mixture);
   if (s.parallel()) return add_parallel_blocks(script, s);
   const bool before = !s.post_norm && s.block_norms != BlockNorms::after;
   const bool behind = s.block_norms != BlockNorms::before;
@@ -299,6 +319,10 @@ void add_by_hand(LayerScript& script, const TransformerSlice& s, bool mixture) {
   if (mixture) order_mixture(script);
 }
 
+bool attends(const TransformerSlice& s) {
+  return s.content == Content::whole || s.content == Content::attention;
+}
+
 // The scores of all heads and tokens, twice: Q K^T and P V, no part left out for a mask.
 Flops attention_flops(const TransformerSlice& s, int tensor, std::int64_t keys) {
   return Flops(4.0 * static_cast<double>(s.context * s.tokens * keys) *
@@ -308,14 +332,18 @@ Flops attention_flops(const TransformerSlice& s, int tensor, std::int64_t keys) 
 double linear_flops(const TransformerSlice& s, const Transformer& network, int tensor,
                     bool mixture) {
   const double hidden = static_cast<double>(s.hidden);
+  const auto tokens = static_cast<double>(s.context * s.tokens);
+  if (s.content == Content::mamba)
+    return tokens * (2.0 * mamba_products(network) + mamba_scan_flops(network));
   const double attention =
-      s.latent.used() ? latent_products(network)
-                      : static_cast<double>(tensor * (s.qkv_width + s.attention_width)) * hidden;
-  const double feed_forward = mixture
+      !attends(s)       ? 0
+      : s.latent.used() ? latent_products(network)
+                        : static_cast<double>(tensor * (s.qkv_width + s.attention_width)) * hidden;
+  const double feed_forward = s.content == Content::attention ? 0
+                              : mixture
                                   ? experts_products(network)
                                   : static_cast<double>(tensor * (s.fc1_width + s.ffn)) * hidden;
-  return 2.0 * static_cast<double>(s.context * s.tokens) * (attention + feed_forward) +
-         cross_linear_flops(s, tensor);
+  return 2.0 * tokens * (attention + feed_forward) + cross_linear_flops(s, tensor);
 }
 
 }  // namespace
@@ -326,8 +354,10 @@ LayerScript transformer_script(const Transformer& network, const Execution& exec
   LayerScript script;
   script.ranks = static_cast<double>(execution.tensor) * execution.context;
   script.eager = s.kernels.fusion == Fusion::eager;
-  script.attention = attention_flops(s, execution.tensor, s.sequence_length);
-  script.masked = static_cast<double>(execution.tensor) * masked_flops(whole_attention(s, false));
+  if (attends(s)) {
+    script.attention = attention_flops(s, execution.tensor, s.sequence_length);
+    script.masked = static_cast<double>(execution.tensor) * masked_flops(whole_attention(s, false));
+  }
   script.cross_attention = attention_flops(s, execution.tensor, s.memory_length);
   script.model_flops = Flops(linear_flops(s, network, execution.tensor, form.mixture)) +
                        script.attention + script.cross_attention;
@@ -363,7 +393,7 @@ void count_frozen_matrices(FrozenWeights& frozen, const TransformerSlice& s, boo
 // Parameters and matrices of a layer, the frozen ones apart.
 void divide_weights(LayerWork& work, const TransformerSlice& s, const Transformer& network,
                     const Execution& execution, const LayerForm& form) {
-  const LayerParameters parts = parts_of_layer(network, execution.tensor, form.mixture);
+  const LayerParameters parts = parts_of_layer(network, execution.tensor, form);
   const std::int64_t experts =
       form.mixture ? routed_parameters(network, execution.experts.ranks, execution.experts.tensor)
                    : 0;
@@ -395,6 +425,17 @@ void leave_placeholders(LayerWork& work, const TransformerSlice& s) {
   work.transient = work.transient + work.matrices.back().each() * s.element();
 }
 
+const char* layer_name(const LayerForm& form) {
+  if (form.mixture) return "layer of experts";
+  switch (form.content) {
+    case Content::whole: break;
+    case Content::attention: return "attention layer";
+    case Content::feed_forward: return "feed-forward layer";
+    case Content::mamba: return "Mamba layer";
+  }
+  return "transformer layer";
+}
+
 // What no gradient goes into runs forward alone, and keeps nothing.
 void end_at_forward(LayerWork& work) {
   work.backward.clear();
@@ -413,7 +454,7 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
                             const LayerForm& form) {
   const TransformerSlice s = slice(network, execution, form);
   LayerWork work;
-  work.name = form.mixture ? "layer of experts" : "transformer layer";
+  work.name = layer_name(form);
   const LayerScript script = transformer_script(network, execution, form);
   play(script, execution.recompute, work);
   work.skipped_flops = script.skipped;
@@ -423,7 +464,9 @@ LayerWork transformer_layer(const Transformer& network, const Execution& executi
   work.output = s.stream_states();
   work.shared_buffers = chunked_buffers(s);
   const bool by_hand = s.kernels.fusion == Fusion::by_hand;
-  work.transient = by_hand ? score_transient(s) : pytorch_layer_transient(s, form.mixture);
+  work.transient = s.content == Content::mamba ? mamba_transient(s)
+                   : by_hand                   ? attends(s) ? score_transient(s) : Bytes(0)
+                                               : pytorch_layer_transient(s, form.mixture);
   work.forward_transient = widened_weights(s, execution.finetune);
   work.transient = work.transient + work.forward_transient;
   leave_placeholders(work, s);

@@ -48,6 +48,8 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //            experts' outputs               q k h d, for the gradient of their weights in the sum;
 //                                           none where the activation weights rows
 //            shared experts                 as a feed-forward layer of their width
+//   Mamba:   projected input                m (2 I + 2 G N + H) / t d
+//            scan's output, its norm's      m I / t (d + i)
 // Statistics of the norms (8 bytes per token) are left out, as in the source.
 namespace {
 
@@ -67,6 +69,7 @@ class Tensors {
   void cross_attention();
   void feed_forward(const std::array<PieceKind, 3>& kinds, std::int64_t width, Module module);
   void experts();
+  void mamba();
   // Its sum is kept for the norm that reads it, if that is one of the layer.
   void residual(PieceKind kind, std::optional<PieceKind> next_norm);
   void reductions();
@@ -246,6 +249,23 @@ void Tensors::experts() {
     save(P::combine, {module, weighted_rows(s_) * s_.hidden * s_.element(), P::combine});
 }
 
+// The scan's function keeps what it reads, and its output before the norm for the norm's gradient.
+void Tensors::mamba() {
+  using P = PieceKind;
+  const std::int64_t projected = s_.mamba.projected(), inner = s_.mamba.inner();
+  constexpr Module module = Module::mamba;
+  save(P::norm_1, {module, copied_inputs(P::mamba_in), P::mamba_in, true});
+  save(P::mamba_in, {module, of(projected), P::mamba_scan});
+  save(P::mamba_scan, {module, of(inner), P::mamba_scan});
+  save(P::mamba_scan, {module, input_of(inner), P::mamba_out, true});
+  find(P::mamba_in)->products.push_back({projected, of(projected)});
+  find(P::mamba_out)->products.push_back({s_.hidden, of(s_.hidden)});
+  for (const P kind : {P::mamba_in, P::mamba_out})
+    find(kind)->module = module;
+  save_weight(P::mamba_in, module, projected * s_.hidden);
+  save_weight(P::mamba_out, module, inner * s_.hidden);
+}
+
 void Tensors::residual(PieceKind kind, std::optional<PieceKind> next_norm) {
   if (s_.dropout) save(kind, {Module::dropout_masks, Bytes(s_.shard_tokens * s_.hidden), kind});
   if (next_norm) save(kind, {Module::norms, s_.stream_shard(), *next_norm});
@@ -262,7 +282,8 @@ void Tensors::exchanges() {
 
 void Tensors::reductions() {
   if (!s_.sequence_parallel || s_.parallel()) return;
-  for (const PieceKind kind : {PieceKind::proj, PieceKind::cross_proj, PieceKind::fc2})
+  for (const PieceKind kind :
+       {PieceKind::proj, PieceKind::cross_proj, PieceKind::fc2, PieceKind::mamba_out})
     if (Piece* piece = find(kind)) piece->scattered = outside();
 }
 
@@ -296,23 +317,24 @@ void save_branches(Tensors& tensors, const TransformerSlice& s, bool mixture) {
 
 }  // namespace
 
-void save_tensors(LayerScript& script, const TransformerSlice& s) {
+namespace {
+
+// Attention, and cross-attention behind it, with their residual additions.
+void save_attention(Tensors& tensors, const TransformerSlice& s) {
   using P = PieceKind;
-  Tensors tensors(script, s);
-  const bool straight = s.post_norm || s.block_norms == BlockNorms::after;
-  const P reader = s.latent.used() ? P::compress : P::qkv;
-  script.input = {Module::layer_input, s.stream_shard(), straight ? reader : P::norm_1, straight};
   tensors.attention();
   const bool cross = s.memory_length > 0;
   const P reads_sum = s.post_norm ? P::norm_1 : cross ? P::cross_norm : P::norm_2;
+  const bool alone = s.content == Content::attention || s.block_norms == BlockNorms::after;
   if (!s.parallel())
-    tensors.residual(P::residual_1, s.block_norms == BlockNorms::after
-                                        ? std::nullopt
-                                        : std::optional<PieceKind>(reads_sum));
-  if (cross) {
-    tensors.cross_attention();
-    tensors.residual(P::cross_residual, P::norm_2);
-  }
+    tensors.residual(P::residual_1, alone ? std::nullopt : std::optional<PieceKind>(reads_sum));
+  if (!cross) return;
+  tensors.cross_attention();
+  tensors.residual(P::cross_residual, P::norm_2);
+}
+
+void save_feed_forward(Tensors& tensors, const TransformerSlice& s) {
+  using P = PieceKind;
   const bool mixture = tensors.find(P::router) != nullptr;
   save_feed_forward_input(tensors, s, mixture);
   if (mixture) {
@@ -330,7 +352,10 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   }
   save_branches(tensors, s, mixture);
   tensors.residual(P::residual_2, s.post_norm ? std::optional<PieceKind>(P::norm_2) : std::nullopt);
-  tensors.reductions();
+}
+
+void save_norms(Tensors& tensors, const TransformerSlice& s) {
+  using P = PieceKind;
   // Norms keep the fp32 copy in place of what it is a copy of.
   const Bytes wider = s.shard_tokens * s.hidden * (size_of(Dtype::fp32) - s.element());
   for (const P kind : {P::norm_1, P::branch_norm_1, P::cross_norm, P::norm_2, P::branch_norm_2})
@@ -348,6 +373,26 @@ void save_tensors(LayerScript& script, const TransformerSlice& s) {
   const Bytes kept = s.shard_tokens * s.hidden * (single + multiplied - input);
   for (const P kind : {P::norm_1, P::norm_2})
     if (tensors.find(kind) != nullptr) tensors.save(kind, {Module::norms, kept, kind});
+}
+
+}  // namespace
+
+void save_tensors(LayerScript& script, const TransformerSlice& s) {
+  using P = PieceKind;
+  Tensors tensors(script, s);
+  const bool straight = s.post_norm || s.block_norms == BlockNorms::after;
+  const P reader = s.latent.used() ? P::compress : P::qkv;
+  const P norm = s.content == Content::feed_forward ? P::norm_2 : P::norm_1;
+  script.input = {Module::layer_input, s.stream_shard(), straight ? reader : norm, straight};
+  if (s.content == Content::whole || s.content == Content::attention) save_attention(tensors, s);
+  if (s.content == Content::whole || s.content == Content::feed_forward)
+    save_feed_forward(tensors, s);
+  if (s.content == Content::mamba) {
+    tensors.mamba();
+    tensors.residual(P::residual_1, std::nullopt);
+  }
+  tensors.reductions();
+  save_norms(tensors, s);
 }
 
 }  // namespace trainyard::models

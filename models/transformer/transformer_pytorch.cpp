@@ -58,6 +58,7 @@
 #include "models/transformer/attention/cross_attention.h"
 #include "models/transformer/attention/score_script.h"
 #include "models/transformer/experts.h"
+#include "models/transformer/mamba/mamba_script.h"
 #include "models/transformer/pytorch_script.h"
 #include "models/transformer/transformer.h"
 
@@ -128,6 +129,7 @@ void PytorchScript::activation() {
     pass("gate", MemoryOp::elementwise, 2 * half, half);
   } else {
     pass("activation", MemoryOp::activation, of(s_.fc1_width), half);
+    if (squares(s_)) pass("square", MemoryOp::elementwise, half, half);
   }
 }
 
@@ -139,6 +141,11 @@ void PytorchScript::activation_gradient() {
     pass("gate backward of the activation", MemoryOp::elementwise, 2 * half, half);
     pass("activation backward", MemoryOp::activation, 2 * half, half);
   } else {
+    // Twice the number, times the gradient.
+    if (squares(s_)) {
+      pass("square factor", MemoryOp::elementwise, half, half);
+      pass("square backward", MemoryOp::elementwise, 2 * half, half);
+    }
     pass("activation backward", MemoryOp::activation, half + of(s_.fc1_width), of(s_.fc1_width));
   }
 }
@@ -420,6 +427,17 @@ void PytorchLayer::mixture() {
 
 void add_pytorch(LayerScript& script, const TransformerSlice& slice, bool mixture) {
   PytorchLayer layer(script, slice);
+  if (slice.content != Content::whole) {
+    const bool feeds = slice.content == Content::feed_forward;
+    layer.norm(feeds ? P::norm_2 : P::norm_1, "norm");
+    if (feeds)
+      mixture ? layer.mixture() : layer.feed_forward(P::fc1, P::activation, P::fc2);
+    else
+      slice.content == Content::mamba ? add_mamba(script, slice) : layer.attention();
+    layer.residual(feeds ? P::residual_2 : P::residual_1, "residual");
+    if (mixture) order_mixture(script);
+    return;
+  }
   if (!slice.post_norm) layer.norm(P::norm_1, "norm 1");
   layer.attention();
   layer.residual(P::residual_1, "residual 1");
@@ -435,7 +453,10 @@ Bytes pytorch_layer_transient(const TransformerSlice& s, bool mixture) {
   const std::int64_t routed = std::max(s.expert_rows() * s.expert_fc1_width(),
                                        std::max(s.expert_rows(), s.routed_rows) * s.hidden);
   const std::int64_t widest = mixture ? routed : s.tokens * s.fc1_width;
-  return std::max(2 * widest * s.element(), score_transient(s));
+  const bool feeds = s.content != Content::attention;
+  const bool attends = s.content != Content::feed_forward;
+  return std::max(feeds ? 2 * widest * s.element() : Bytes(0),
+                  attends ? score_transient(s) : Bytes(0));
 }
 
 }  // namespace trainyard::models

@@ -137,6 +137,10 @@ TransformerSlice slice(const Transformer& network, const Execution& execution,
   if (result.positional == Positional::none && result.head_norm == HeadNorm::unweighted)
     result.head_norm = HeadNorm::none;
   describe_exchange(network, execution, result);
+  result.content = form.content;
+  result.mamba = network.mamba;
+  result.mamba.heads /= t;
+  result.mamba.groups /= t;
   return result;
 }
 

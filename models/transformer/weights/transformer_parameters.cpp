@@ -7,6 +7,7 @@
 // Megatron-LM, SC 2021, equation 2.
 #include "models/transformer/attention/attention_script.h"
 #include "models/transformer/experts.h"
+#include "models/transformer/mamba/mamba_script.h"
 #include "models/transformer/transformer.h"
 
 namespace trainyard::models {
@@ -33,7 +34,9 @@ std::int64_t head_norm_parameters(const Transformer& network, int tensor) {
 }
 
 // Biases of proj and fc2 are added after the sum over the group, so every rank holds them whole.
-LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixture) {
+LayerParameters parts_of_layer(const Transformer& network, int tensor, const LayerForm& form) {
+  if (form.content == Content::mamba)
+    return {mamba_parameters(network, tensor), 0, norm_parameters(network)};
   const std::int64_t h = network.hidden;
   const std::int64_t heads = network.heads / tensor + 2 * network.kv_heads_of_rank(tensor);
   const std::int64_t ffn = network.ffn_hidden / tensor;
@@ -46,12 +49,14 @@ LayerParameters parts_of_layer(const Transformer& network, int tensor, bool mixt
                                            (network.attention_sinks ? network.heads / tensor : 0);
   const std::int64_t fc1 = (network.gated() ? 2 : 1) * ffn * (h + (biases.feed_forward ? 1 : 0));
   const std::int64_t fc2 = ffn * h + (biases.feed_forward ? h : 0);
-  const std::int64_t feed_forward = mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
+  const std::int64_t feed_forward = form.mixture ? unrouted_parameters(network, tensor) : fc1 + fc2;
+  if (form.content == Content::attention) return {attention, 0, norm_parameters(network)};
+  if (form.content == Content::feed_forward) return {0, feed_forward, norm_parameters(network)};
   return {attention, feed_forward, norms_of_layer(network) * norm_parameters(network)};
 }
 
-std::int64_t layer_parameters(const Transformer& network, int tensor, bool mixture) {
-  return parts_of_layer(network, tensor, mixture).all();
+std::int64_t layer_parameters(const Transformer& network, int tensor, const LayerForm& form) {
+  return parts_of_layer(network, tensor, form).all();
 }
 
 std::int64_t output_matrix_parameters(const Transformer& network, int tensor) {
@@ -72,9 +77,9 @@ std::int64_t transformer_parameters(const Transformer& network, std::int64_t seq
   const std::int64_t output = network.tied_embeddings ? 0 : output_matrix_parameters(network, 1);
   std::int64_t layers = 0;
   for (std::int64_t layer = 0; layer < network.layers; ++layer) {
-    const bool mixture = network.is_mixture(layer);
+    const LayerForm form = network.form_of(layer);
     layers +=
-        layer_parameters(network, 1, mixture) + (mixture ? routed_parameters(network, 1, 1) : 0);
+        layer_parameters(network, 1, form) + (form.mixture ? routed_parameters(network, 1, 1) : 0);
   }
   return embedding_parameters(network, 1, sequence_length) + layers + norm_parameters(network) +
          output;

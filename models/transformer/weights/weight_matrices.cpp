@@ -27,8 +27,13 @@ void attention(std::vector<WeightMatrix>& found, const TransformerSlice& s) {
 std::vector<WeightMatrix> layer_matrices(const TransformerSlice& s, bool mixture,
                                          const Finetune& how) {
   std::vector<WeightMatrix> found;
-  if (how.trains_whole(Part::attention)) attention(found, s);
-  if (!how.trains_whole(Part::feed_forward)) return found;
+  if (s.content == Content::mamba) {
+    found.push_back({s.mamba.projected(), s.hidden});
+    found.push_back({s.hidden, s.mamba.inner()});
+    return found;
+  }
+  if (s.content != Content::feed_forward && how.trains_whole(Part::attention)) attention(found, s);
+  if (s.content == Content::attention || !how.trains_whole(Part::feed_forward)) return found;
   if (!mixture) {
     found.push_back({s.fc1_width, s.hidden});
     found.push_back({s.hidden, s.ffn});
