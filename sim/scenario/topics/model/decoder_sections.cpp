@@ -7,6 +7,25 @@
 #include "sim/json/schema.h"
 #include "sim/scenario/topics/word_lists.h"
 
+namespace trainyard::models {
+
+void visit_fields(json::Fields& f, Mamba& s) {
+  using json::between;
+  using scenario::kMostTokens, scenario::kMostWidth;
+  f.field("heads", s.heads, json::required, between(1, kMostWidth), "Heads of the state space.");
+  f.field("head_dim", s.head_size, json::optional, between(1, kMostWidth), "Width of a head.");
+  f.field("groups", s.groups, json::optional, between(1, kMostWidth),
+          "Equal groups of heads that share B and C.");
+  f.field("state_dim", s.state_size, json::optional, between(1, kMostWidth),
+          "Numbers of a state for each of a head's.");
+  f.field("conv_kernel", s.convolution, json::optional, between(1, 64),
+          "Tokens of the causal convolution.");
+  f.field("chunk", s.chunk, json::optional, between(1, kMostTokens),
+          "Tokens that meet in products; chunks hand on states.");
+}
+
+}  // namespace trainyard::models
+
 namespace trainyard::scenario {
 
 using json::between;
@@ -81,6 +100,47 @@ void visit_fields(json::Fields& f, MoeSection& s) {
           "A column that scales what the shared experts add (Qwen2-MoE).");
   f.field("balance_bias", s.balance_bias, json::anything,
           "A number per expert that balances their load without a loss (DeepSeek-V3).");
+}
+
+void visit_hybrid(json::Fields& f, HybridSection& s) {
+  f.field("layer_pattern", s.pattern, json::anything,
+          "Layers of one part each, a letter a layer: M Mamba, * attention, - feed-forward, E "
+          "experts, as Megatron-LM's --hybrid-layer-pattern. Default: whole layers.");
+  f.section("mamba", s.mamba, "Mamba-2's heads and states, of layers M.");
+}
+
+void assemble_hybrid(const HybridSection& section, models::Transformer& stack, Findings& findings) {
+  constexpr const char* kPattern = "/model/layer_pattern";
+  const std::string pattern = section.pattern.value_or("");
+  const auto has = [&](char letter) { return pattern.find(letter) != std::string::npos; };
+  if (section.mamba) stack.mamba = *section.mamba;
+  if (section.mamba && !has('M'))
+    findings.error("/model/mamba", "no layer is one of Mamba",
+                   "remove it, or write M for such layers into layer_pattern");
+  if (section.mamba && stack.mamba.heads % stack.mamba.groups != 0)
+    findings.error("/model/mamba/groups",
+                   fmt::format("{} heads in {} groups", stack.mamba.heads, stack.mamba.groups),
+                   "groups must divide heads");
+  if (!section.pattern) return;
+  if (const std::size_t other = pattern.find_first_not_of("M*-E"); other != std::string::npos)
+    return findings.error(kPattern, fmt::format("layer {} is '{}'", other, pattern[other]),
+                          "known: M Mamba, * attention, - feed-forward, E experts");
+  if (static_cast<std::int64_t>(pattern.size()) != stack.layers)
+    return findings.error(kPattern,
+                          fmt::format("{} letters for {} layers", pattern.size(), stack.layers),
+                          fmt::format("set layers to {}, or mend the pattern", pattern.size()));
+  if (has('M') && !section.mamba)
+    findings.error("/model/mamba", "is required and missing: layer_pattern has layers M",
+                   "give at least its heads");
+  if (has('E') != (stack.moe.experts > 0))
+    findings.error(has('E') ? kPattern : "/model/moe",
+                   has('E') ? "has layers of experts, and there is no moe"
+                            : "no layer of layer_pattern has experts",
+                   has('E') ? "describe them under moe" : "remove it, or write E for such layers");
+  if (stack.moe.first_dense != 0 || stack.moe.every != 1)
+    findings.error("/model/moe", "layer_pattern says which layers have experts",
+                   "remove first_dense and every");
+  stack.pattern = pattern;
 }
 
 models::Window assemble_window(const WindowSection& section) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "models/transformer/networks.h"
 #include "sim/json/fields.h"
@@ -21,6 +22,12 @@ struct MoeSection {
   std::optional<bool> biases, clamped, shared_gate, balance_bias;
 };
 
+// Layers of one part each.
+struct HybridSection {
+  std::optional<std::string> pattern;
+  std::optional<models::Mamba> mamba;
+};
+
 struct WindowSection {
   std::int64_t size = 1, first = 0, global_every = 0;
   WindowForm form = WindowForm::sliding;
@@ -29,6 +36,11 @@ struct WindowSection {
 
 void visit_fields(json::Fields& f, MoeSection& s);
 void visit_fields(json::Fields& f, WindowSection& s);
+
+// Both fields of a hybrid stack.
+void visit_hybrid(json::Fields& f, HybridSection& s);
+// Of a stack whose number of layers and experts are known.
+void assemble_hybrid(const HybridSection& section, models::Transformer& stack, Findings& findings);
 
 models::Window assemble_window(const WindowSection& section);
 // Fills the experts of a stack whose other members are known.

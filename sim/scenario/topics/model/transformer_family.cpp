@@ -72,13 +72,16 @@ struct StackSection {
   std::optional<models::HeadNorm> head_norm;
   std::optional<MoeSection> moe;
   std::optional<WindowSection> window;
+  HybridSection hybrid;
   ImageInput input;
 };
 
-constexpr std::array<Choice<FeedForward>, 4> kFeedForwards = {{{"gelu", FeedForward::gelu},
-                                                               {"relu", FeedForward::relu},
-                                                               {"swiglu", FeedForward::swiglu},
-                                                               {"geglu", FeedForward::geglu}}};
+constexpr std::array<Choice<FeedForward>, 5> kFeedForwards = {
+    {{"gelu", FeedForward::gelu},
+     {"relu", FeedForward::relu},
+     {"squared_relu", FeedForward::squared_relu},
+     {"swiglu", FeedForward::swiglu},
+     {"geglu", FeedForward::geglu}}};
 constexpr std::array<Choice<Positional>, 5> kPositionals = {{{"learned", Positional::learned},
                                                              {"rope", Positional::rope},
                                                              {"none", Positional::none},
@@ -138,6 +141,7 @@ void visit_kinds(json::Fields& f, StackSection& s, bool has_input) {
        StackKind::vision, "vision", "only kind vision_transformer has patches");
   if (s.kind == StackKind::decoder) return;
   if (s.window) f.problem("window", "windows are described for decoders only");
+  if (s.hybrid.pattern) f.problem("layer_pattern", "patterns are described for decoders only");
   if (s.moe) f.problem("moe", "experts are described for decoders only");
   if (s.transformer.latent.used())
     f.problem("latent_attention", "latent attention is described for decoders only");
@@ -221,6 +225,7 @@ void visit_transformer(json::Fields& f, StackSection& s, bool has_input) {
   f.section("latent_attention", t.latent, optional,
             "Queries, keys and values expanded from compressed states.");
   f.section("window", s.window, "Layers whose tokens see only those next before them.");
+  visit_hybrid(f, s.hybrid);
   visit_kinds(f, s, has_input);
   f.unsupported("chakra_et", "a network from Chakra traces; describe its layers");
 }
@@ -265,6 +270,7 @@ Transformer assemble_stack(const StackSection& section, Findings& findings) {
                      "remove it, or set positional to \"learned\"");
   if (section.window) t.window = assemble_window(*section.window);
   if (section.moe) assemble_moe(*section.moe, t, findings);
+  assemble_hybrid(section.hybrid, t, findings);
   if (t.latent.used() && (t.biases.qkv || t.biases.proj))
     findings.error("/model/biases", "latent attention has no biases", "write \"biases\": false");
   return t;
