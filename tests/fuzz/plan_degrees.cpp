@@ -21,6 +21,7 @@ void choose_kind(Sketch& s) {
                         Kind::vision, Kind::recommender, Kind::layers});
   s.experts = s.kind == Kind::decoder && s.draw.chance(25);
   s.latent = s.kind == Kind::decoder && s.draw.chance(10);
+  s.hybrid = s.kind == Kind::decoder && s.draw.chance(8);
   if (!s.draw.chance(6)) return;
   switch (s.kind) {
     case Kind::decoder: s.preset = s.experts ? "qwen3-30b-a3b" : "llama3-8b"; break;
@@ -31,6 +32,7 @@ void choose_kind(Sketch& s) {
     case Kind::layers: s.preset = s.draw.word({"resnet18", "mobilenet-v3-small", "swin-t"}); break;
   }
   s.latent = s.latent && s.preset.empty();
+  s.hybrid = s.hybrid && s.preset.empty();
 }
 
 void choose_degrees(Sketch& s) {

@@ -49,8 +49,8 @@ void draw_experts(Sketch& s) {
   const bool shares = draw.chance(30);
   if (shares) s.set("/model/moe/shared_experts", draw.between(1, 2));
   if (draw.chance(10)) s.set("/model/moe/shared_ffn_hidden", s.tensor * 64);
-  if (draw.chance(30)) s.set("/model/moe/first_dense", draw.between(0, s.layers));
-  if (draw.chance(20)) s.set("/model/moe/every", 2);
+  if (!s.hybrid && draw.chance(30)) s.set("/model/moe/first_dense", draw.between(0, s.layers));
+  if (!s.hybrid && draw.chance(20)) s.set("/model/moe/every", 2);
   if (draw.chance(20)) s.set("/model/moe/balance_bias", draw.chance(50));
   if (draw.chance(10)) s.set("/model/moe/biases", draw.chance(50));
   if (draw.chance(10)) s.set("/model/moe/clamped", draw.chance(50));
@@ -78,6 +78,7 @@ void draw_details(Sketch& s) {
           s.tensor > 1 ? draw.word({"per_head", "unweighted"}) : draw.word({"per_head", "whole"}));
   if (s.kind != Kind::decoder) return;
   if (plain && draw.chance(6)) s.set("/model/attention_sinks", draw.chance(70));
+  if (s.hybrid) return;
   if (s.execution == "fused") draw_blocks(s);
   if (!plain || (s.context > 1 && !s.ulysses) || !draw.chance(12)) return;
   s.set("/model/window/size", draw.pick({16, 64, 4096}));
@@ -94,6 +95,25 @@ void draw_latent(Sketch& s) {
   s.set("/model/latent_attention/nope_head_dim", 32 * s.draw.between(1, 4));
   s.set("/model/latent_attention/rope_head_dim", 16 * s.draw.between(1, 4));
   s.set("/model/latent_attention/v_head_dim", 32 * s.draw.between(1, 4));
+}
+
+// Layers of one part each.
+void draw_hybrid(Sketch& s) {
+  if (!s.hybrid) return;
+  Draw& draw = s.draw;
+  std::string pattern;
+  for (int layer = 0; layer < s.layers; ++layer)
+    pattern += draw.word({"M", "*", s.experts ? "E" : "-"});
+  if (s.experts) pattern.back() = 'E';
+  s.set("/model/layer_pattern", pattern);
+  if (pattern.find('M') == std::string::npos) return;
+  const int groups = s.tensor * s.context * draw.pick({1, 1, 2});
+  s.set("/model/mamba/heads", groups * draw.pick({1, 2, 4}));
+  if (groups > 1 || draw.chance(20)) s.set("/model/mamba/groups", groups);
+  if (draw.chance(40)) s.set("/model/mamba/head_dim", draw.pick({16, 64, 80}));
+  if (draw.chance(40)) s.set("/model/mamba/state_dim", draw.pick({16, 64, 256}));
+  if (draw.chance(20)) s.set("/model/mamba/conv_kernel", 4);
+  if (draw.chance(40)) s.set("/model/mamba/chunk", draw.pick({16, 64, 256}));
 }
 
 void draw_vocabulary(Sketch& s) {
@@ -125,7 +145,8 @@ void draw_stack(Sketch& s) {
   }
   s.set("/model/layers", layers);
   draw_widths(s);
-  if (draw.chance(50)) s.set("/model/ffn", draw.word({"gelu", "relu", "swiglu", "geglu"}));
+  if (draw.chance(50))
+    s.set("/model/ffn", draw.word({"gelu", "relu", "squared_relu", "swiglu", "geglu"}));
   if (draw.chance(50)) s.set("/model/norm", draw.word({"layer_norm", "rms_norm"}));
   if (s.experts || s.latent || draw.chance(40))
     s.set("/model/biases", !s.experts && !s.latent && draw.chance(50));
@@ -134,6 +155,7 @@ void draw_stack(Sketch& s) {
   if (s.kind != Kind::vision) draw_vocabulary(s);
   draw_experts(s);
   draw_latent(s);
+  draw_hybrid(s);
   draw_details(s);
 }
 

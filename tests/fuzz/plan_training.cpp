@@ -27,8 +27,8 @@ void draw_precision(Sketch& s) {
   }
   const bool gathers = s.strategy == "fsdp" || s.strategy == "hsdp";
   s.autocast = narrow && compute != "fp8" && s.execution == "eager" && s.stack() && !s.experts &&
-               !s.latent && s.kind != Kind::encoder_decoder && s.tensor == 1 && !gathers &&
-               draw.chance(40);
+               !s.hybrid && !s.latent && s.kind != Kind::encoder_decoder && s.tensor == 1 &&
+               !gathers && draw.chance(40);
   if (s.autocast) s.set("/training/precision/parameters", "fp32");
   if (!s.autocast && draw.chance(40))
     s.set("/training/precision/gradients", draw.word({"fp32", "bf16", "fp16"}));
@@ -96,7 +96,7 @@ void draw_recompute(Sketch& s) {
 
 // Adapters of decoders, or some parts of them.
 void draw_finetune(Sketch& s) {
-  if (s.autocast) return;
+  if (s.autocast || s.hybrid) return;
   Draw& draw = s.draw;
   if (s.kind != Kind::decoder || (s.compute_fp8 && draw.chance(50)) || draw.chance(60)) return;
   const bool plain = !s.experts && !s.latent;

@@ -29,7 +29,7 @@ struct Sketch {
   Plan& plan;
 
   Kind kind = Kind::decoder;
-  bool experts = false, latent = false;
+  bool experts = false, latent = false, hybrid = false;
   std::string preset;  // of the network; empty: described
   int tensor = 1, context = 1, pipeline = 1, data = 1;
   int expert_ranks = 1, expert_tensor = 1;

@@ -86,6 +86,7 @@ std::vector<Sets> jobs() {
        R"(model.latent_attention={"kv_rank":64,"nope_head_dim":32,
         "rope_head_dim":32,"v_head_dim":32})",
        R"(perturbations={"stragglers":[{"select":{"rank":1},"compute_slowdown":1.5}]})"},
+      {"model.layers=2", "model.layer_pattern=M*", R"(model.mamba={"heads":8})"},
       {"model.kind=encoder", "training.predictions_per_sequence=16", share + R"({"kind":"zero1"})"},
       {"model.kind=encoder_decoder", "training.decoder_sequence_length=64",
        "model.positional=relative", "model.decoder={\"layers\":2}",
