@@ -79,7 +79,7 @@ Damaged damaged_scenario(Draw& draw, std::uint64_t seed) {
 
 Damaged damaged_config(Draw& draw) {
   Damaged file{"config.json", "", "", {}};
-  const char* family = draw.word({"llama", "deepseek", "gpt2", "qwen3-moe", "bert"});
+  const char* family = draw.word({"llama", "deepseek", "gpt2", "qwen3-moe", "bert", "nemotron"});
   file.before = source(fmt::format("tests/fuzz/corpus/hf-{}.json", family));
   file.beside.push_back({"plan.json", small_job(R"({"hf_config": "config.json"})", kServer)});
   return file;

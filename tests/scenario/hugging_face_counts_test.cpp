@@ -57,7 +57,8 @@ constexpr std::int64_t glm_layer(std::int64_t h, std::int64_t experts, std::int6
 }
 
 // Source: the totals of the checkpoints' safetensors on the Hugging Face hub (deepseek-v3, kimi-k2:
-// without the scales of fp8 and the layer of further tokens; gpt-oss: KerasHub, out of mxfp4).
+// without the scales of fp8 and the layer of further tokens; gpt-oss: KerasHub, out of mxfp4;
+// nemotron-3-nano: llama.cpp).
 constexpr Published kPublished[] = {
     {"llama-3.2-1b", 1'235'814'400},
     {"mistral-7b-v0.1", 7'241'732'096},
@@ -95,6 +96,8 @@ constexpr Published kPublished[] = {
     {"bloom", 176'247'271'424},
     {"falcon-7b", 6'921'720'704},
     {"falcon-40b", 41'303'293'952},
+    {"nemotron-nano-9b-v2", 8'888'227'328},
+    {"nemotron-3-nano-30b-a3b", 31'577'940'288},
     {"llama-4-scout", 108'641'793'536 - kLlama4Vision},
     {"llama-4-maverick", 401'583'781'376 - kLlama4Vision},
 };
@@ -122,8 +125,8 @@ TEST_CASE("published presets and configs are the same network") {
     return parameter_count(
         loaded(folder, published(name), R"({"preset": ")" + name + R"("})").network, 2048);
   };
-  for (const char* name :
-       {"qwen3-30b-a3b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-20b", "gpt-oss-120b"}) {
+  for (const char* name : {"qwen3-30b-a3b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-20b",
+                           "gpt-oss-120b", "nemotron-nano-9b-v2", "nemotron-3-nano-30b-a3b"}) {
     CAPTURE(name);
     CHECK(preset(name) == parameter_count(loaded(folder, published(name)).network, 2048));
   }

@@ -254,3 +254,68 @@ TEST_CASE("numbers that would divide or overflow are refused") {
     "first_k_dense_replace": 9223372036854775807)")
             .find("expected a whole number up to 1e9") != std::string::npos);
 }
+
+namespace {
+
+Transformer of_class(const std::string& type, const std::string& keys) {
+  test::Folder folder("hf-hybrid");
+  const std::string config =
+      R"({"model_type": ")" + type + R"(", "hidden_size": 1024, "vocab_size": 1000, )" + keys + "}";
+  return load_scenario(with_config(folder, config),
+                       {"training.fused_attention=true", "parallelism.tp=1", "parallelism.pp=1",
+                        "parallelism.sequence_parallel=false"})
+      .base.network.as<Transformer>();
+}
+
+}  // namespace
+
+TEST_CASE("layers of a mixer and a feed-forward half are two of one part each") {
+  const std::string heads =
+      R"("num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 4,
+         "intermediate_size": 512, "mamba_n_heads": 16, "mamba_d_head": "auto",
+         "mamba_n_groups": 1, "mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2)";
+  const Transformer bamba = of_class("bamba", heads + R"(, "attn_layer_indices": [2])");
+  CHECK(bamba.pattern == "M-M-*-M-");
+  CHECK(bamba.layers == 8);
+  CHECK(bamba.mamba.heads == 16);
+  CHECK(bamba.mamba.head_size == 2 * 1024 / 16);
+  CHECK(bamba.mamba.state_size == 64);
+  CHECK(bamba.mamba.chunk == 256);
+  CHECK(bamba.gated());
+
+  const std::string types = R"(, "layer_types": ["mamba", "attention", "mamba", "mamba"],
+    "shared_intermediate_size": 768, "position_embedding_type": "nope")";
+  const Transformer dense = of_class("granitemoehybrid", heads + types);
+  CHECK(dense.pattern == "M-*-M-M-");
+  CHECK(dense.ffn_hidden == 768);
+  CHECK(dense.positional == models::Positional::none);
+  const Transformer mixture = of_class(
+      "granitemoehybrid", heads + types + R"(, "num_local_experts": 8, "num_experts_per_tok": 2)");
+  CHECK(mixture.pattern == "ME*EMEME");
+  CHECK(mixture.moe.ffn_hidden == 512);
+  CHECK(mixture.moe.shared_ffn_hidden == 768);
+}
+
+TEST_CASE("a network of Mamba alone has no attention, and its heads are the state space's") {
+  const Transformer network =
+      of_class("mamba2", R"("num_hidden_layers": 3, "num_heads": 32, "head_dim": 64, "n_groups": 1,
+        "state_size": 128, "conv_kernel": 4, "expand": 2, "chunk_size": 256,
+        "residual_in_fp32": true, "tie_word_embeddings": true)");
+  CHECK(network.pattern == "MMM");
+  CHECK(network.mamba.heads == 32);
+  CHECK(network.tied_embeddings);
+  // in_proj, convolution, A, D and a step's bias, both norms, out_proj: as Mamba2ForCausalLM.
+  const std::int64_t h = 1024, inner = 2048, all = inner + 2 * 128;
+  const std::int64_t layer = h * (inner + all + 32) + 5 * all + 3 * 32 + inner + inner * h + h;
+  CHECK(parameter_count(network, 2048) == 1000 * h + 3 * layer + h);
+}
+
+TEST_CASE("Nemotron-H's layers by words, as transformers 5 writes them") {
+  const Transformer network = of_class("nemotron_h", R"("num_hidden_layers": 4,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2048,
+    "mamba_num_heads": 32, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+    "conv_kernel": 4, "chunk_size": 128, "layers_block_type": ["mamba", "mlp", "attention", "mlp"])");
+  CHECK(network.pattern == "M-*-");
+  CHECK(network.feed_forward == models::FeedForward::squared_relu);
+  CHECK(network.positional == models::Positional::none);
+}

@@ -19,25 +19,13 @@ constexpr std::string_view kExperts =
 constexpr std::string_view kTopK =
     "num_experts_per_tok|experts_per_token|num_experts_per_token|moe_topk|moe_top_k";
 
-// A list of layer numbers.
-std::optional<std::vector<std::int64_t>> numbers(const Value& list) {
-  std::vector<std::int64_t> found;
-  for (const Value& item : list.items) {
-    const std::optional<std::int64_t> number = json::find_integer(item);
-    if (!number) return {};
-    found.push_back(*number);
-  }
-  return found;
-}
-
 // Dense layers in front are all that moe.first_dense can say.
 void import_dense_layers(HuggingFaceImport& import, Value& moe) {
   const Value* dense = import.config.list("mlp_only_layers");
   if (dense == nullptr || dense->items.empty()) return;
-  const std::optional<std::vector<std::int64_t>> layers = numbers(*dense);
   std::int64_t next = 0;
-  for (const std::int64_t layer : layers.value_or(std::vector<std::int64_t>{-1}))
-    next = layer == next ? next + 1 : -1;
+  for (const Value& layer : dense->items)
+    next = next >= 0 && json::find_integer(layer) == next ? next + 1 : -1;
   if (next > 0 && moe.find("every") == nullptr)
     moe.set("first_dense", Value::of(next));
   else
@@ -86,7 +74,8 @@ void import_experts(HuggingFaceImport& import) {
   if (moe.find("top_k") == nullptr) config.missing(kTopK);
   import.copy(moe, "moe_intermediate_size|expert_intermediate_size", "expert_ffn_hidden");
   import.copy(moe, "n_shared_experts|num_shared_experts", "shared_experts");
-  const Value* shared = config.find("shared_expert_intermediate_size");
+  const Value* shared =
+      config.find("shared_expert_intermediate_size|moe_shared_expert_intermediate_size");
   if (shared != nullptr && json::find_number(*shared) != 0.0) moe.set("shared_ffn_hidden", *shared);
   if (import.family.shared_gate && moe.find("shared_ffn_hidden") != nullptr)
     moe.set("shared_gate", Value::of(true));
@@ -157,7 +146,8 @@ std::optional<Pattern> ruled_pattern(HuggingFaceImport& import) {
   HuggingFaceConfig& config = import.config;
   const WindowRule& rule = import.family.windows;
   switch (rule.kind) {
-    case WindowRule::Kind::none: return {};
+    case WindowRule::Kind::none:
+    case WindowRule::Kind::mixers: return {};
     case WindowRule::Kind::all: return Pattern{};
     case WindowRule::Kind::by_flag: {
       const std::int64_t first = config.count("max_window_layers").value_or(0);
@@ -173,6 +163,7 @@ std::optional<Pattern> ruled_pattern(HuggingFaceImport& import) {
 }  // namespace
 
 void import_windows(HuggingFaceImport& import) {
+  if (import.family.windows.kind == WindowRule::Kind::mixers) return;
   HuggingFaceConfig& config = import.config;
   std::optional<Pattern> pattern = ruled_pattern(import);
   const std::optional<std::vector<bool>> listed =

@@ -25,6 +25,7 @@ struct BiasRule {
 struct WindowRule {
   enum class Kind : std::uint8_t {
     none,       // the class ignores the key
+    mixers,     // ... and its layer_types tell what else than attention layers have
     all,        // every layer
     by_flag,    // use_sliding_window; layers from max_window_layers on
     alternate,  // every layer but each n-th, n from `every_key` or `every`
@@ -100,5 +101,11 @@ void bloom_details(HuggingFaceImport& import);
 void falcon_details(HuggingFaceImport& import);
 void llama4_details(HuggingFaceImport& import);
 void starcoder2_details(HuggingFaceImport& import);
+
+// Those of Mamba's layers (hybrids.cpp).
+void nemotron_h_details(HuggingFaceImport& import);
+void mamba2_details(HuggingFaceImport& import);
+void bamba_details(HuggingFaceImport& import);
+void granite_hybrid_details(HuggingFaceImport& import);
 
 }  // namespace trainyard::scenario

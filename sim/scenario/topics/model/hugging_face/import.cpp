@@ -44,10 +44,12 @@ void import_activation(HuggingFaceImport& import) {
     import.set("ffn", Value::of("gelu"));
   else if (!family.gated && name == "relu")
     import.set("ffn", Value::of("relu"));
+  else if (!family.gated && name == "relu2")
+    import.set("ffn", Value::of("squared_relu"));
   else
     import.config.error(value->at, import.config.name_of(family.activation),
                         fmt::format("unknown activation {}", json::quoted(*value)),
-                        family.gated ? "known: silu, gelu" : "known: gelu, relu");
+                        family.gated ? "known: silu, gelu" : "known: gelu, relu, relu2");
 }
 
 void import_biases(HuggingFaceImport& import) {
