@@ -314,7 +314,8 @@ TEST_CASE("Nemotron-H's layers by words, as transformers 5 writes them") {
   const Transformer network = of_class("nemotron_h", R"("num_hidden_layers": 4,
     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2048,
     "mamba_num_heads": 32, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
-    "conv_kernel": 4, "chunk_size": 128, "layers_block_type": ["mamba", "mlp", "attention", "mlp"])");
+    "conv_kernel": 4, "chunk_size": 128,
+    "layers_block_type": ["mamba", "mlp", "attention", "mlp"])");
   CHECK(network.pattern == "M-*-");
   CHECK(network.feed_forward == models::FeedForward::squared_relu);
   CHECK(network.positional == models::Positional::none);
