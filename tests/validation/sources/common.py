@@ -115,7 +115,7 @@ def gpt(model, **changes):
 
 def nemo_model(model):
     """A network of NeMo or Megatron-Core; squared ReLU has the bytes of ReLU."""
-    known = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu", "squared-relu": "relu"}
+    known = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu", "squared-relu": "squared_relu"}
     activation = known[model.get("act") or "gelu"]
     if activation == "gelu":
         return gpt(model)

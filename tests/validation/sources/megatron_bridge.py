@@ -1,7 +1,8 @@
 """Megatron-Bridge's performance summary: dense networks and experts on H100, B200 and GB200.
 
 Recomputation is the least of the recipe's or more that fits. Recipes (recompute_modules): DeepSeek-V3 the expansion of
-latent attention, GPT-OSS norms and the activations of experts, but none in MXFP8; the others none. More: norms, those
+latent attention, GPT-OSS norms and the activations of experts, but none in MXFP8; Nemotron 3 Nano on H100 attention,
+norms and all of the experts (nemotronh/nemotron_3_workload_base_configs.py); the others none. More: norms, those
 and the MLP or the activations of experts, all; with FSDP activations of a quarter of the layers, half and so on go to
 the host before any (cpu_offloading_num_layers: 20 or 40 of 80). Tensor parallelism of dense networks is chunked. Tokens
 of experts go once to each server and rank (DeepEP, HybridEP) where recipes say so (moe_flex_dispatcher_backend): on
@@ -35,8 +36,8 @@ def release_of(row):
 
 def reason_to_leave_out(row):
     name = row["model"]["name"]
-    if "Nemotron" in name:
-        return "Mamba layers"
+    if "Nemotron" in name and "Nano" not in name:
+        return "experts of a narrower stream than the layers'"
     if "DeepSeekV4" in name:
         return "DeepSeek-V4: sparse attention"
     return "NVFP4" if "FP4" in row["precision"].upper() else None
@@ -92,6 +93,8 @@ def recomputations(row, network):
     if "deepseek" in name:
         latent = ["mla_up_proj"]
         return [{"modules": latent + more} for more in ([], parts[:1], parts)] + choices[-1:]
+    if "Nemotron" in name and row["hardware"]["profile"] == "DGX-H100":
+        return [{"modules": ["core_attn", "layernorm", "moe"]}, "full"]
     return choices[2:] if "GPT OSS" in name and "MX" not in row["precision"] else choices
 
 

@@ -25,8 +25,8 @@ def degrees_of(row, **more):
 
 def automodel(row):
     name, said, batch = row["model"]["name"], row["parallelism"], row["batch"]
-    if "Nemotron" in name:
-        raise LeftOut("Mamba layers")
+    if "Nemotron" in name and "Nano" not in name:
+        raise LeftOut("experts of a narrower stream than the layers'")
     network = named(name) or llama(row["model"])
     if "oss" in name.lower():
         moe = {**network["moe"], "experts": row["model"]["experts"]}

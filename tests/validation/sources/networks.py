@@ -8,10 +8,12 @@ DEEPSEEK_V3 = {"preset": "deepseek-v3"}
 KIMI_K2 = {"preset": "deepseek-v3", "heads": 64, "vocab": 163840,
            "moe": {"experts": 384, "top_k": 8, "expert_ffn_hidden": 2048, "shared_experts": 1, "first_dense": 1,
                    "groups": 1, "top_groups": 1}}
+NEMOTRON_NANO = {"preset": "nemotron-3-nano-30b-a3b"}
 LAYERS = {"llama3-8b": 32, "llama3-70b": 80, "llama3-405b": 126, "deepseek-v3": 61, "qwen3-30b-a3b": 48,
-          "gpt-oss-120b": 36}
+          "gpt-oss-120b": 36, "nemotron-3-nano-30b-a3b": 52}
 # What the name of a network holds, the most telling first.
-BY_NAME = (("qwen3_235", QWEN3_235B), ("qwen3 moe 235", QWEN3_235B), ("qwen3_30", QWEN3_30B),
+BY_NAME = (("nemotron_3_nano", NEMOTRON_NANO), ("nemotron v3 nano", NEMOTRON_NANO),
+           ("qwen3_235", QWEN3_235B), ("qwen3 moe 235", QWEN3_235B), ("qwen3_30", QWEN3_30B),
            ("qwen3 moe 30", QWEN3_30B), ("oss", GPT_OSS), ("kimi", KIMI_K2), ("deepseek", DEEPSEEK_V3),
            ("405b", {"preset": "llama3-405b"}), ("llama3_70b", {"preset": "llama3-70b"}),
            ("llama3 70b", {"preset": "llama3-70b"}), ("llama3_8b", {"preset": "llama3-8b"}),
@@ -28,7 +30,8 @@ def layers_of(network):
 
 
 def has_experts(network):
-    return "moe" in network or network.get("preset") in ("deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b")
+    return "moe" in network or network.get("preset") in ("deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b",
+                                                              "nemotron-3-nano-30b-a3b")
 
 
 def cut(layers, pp, chunks):
