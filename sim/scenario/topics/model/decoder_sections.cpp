@@ -114,7 +114,8 @@ void assemble_hybrid(const HybridSection& section, models::Transformer& stack, F
   const std::string pattern = section.pattern.value_or("");
   const auto has = [&](char letter) { return pattern.find(letter) != std::string::npos; };
   if (section.mamba) stack.mamba = *section.mamba;
-  if (section.mamba && !has('M'))
+  // A pattern without M may replace that of a preset, whose Mamba heads nothing can take away.
+  if (section.mamba && !section.pattern)
     findings.error("/model/mamba", "no layer is one of Mamba",
                    "remove it, or write M for such layers into layer_pattern");
   if (section.mamba && stack.mamba.heads % stack.mamba.groups != 0)
