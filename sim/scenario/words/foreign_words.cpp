@@ -14,7 +14,7 @@ struct Word {
 // torchtitan, torchtitan/config/job_config.py; transformers, TrainingArguments and the configs of
 // its networks; vLLM's engine arguments; InternEvo's configs/7B_sft.py; what docs/software.md says
 // of others.
-constexpr std::array<Word, 223> kKeys = {{
+constexpr std::array<Word, 232> kKeys = {{
     {"activation_checkpoint", "/training/recompute"},
     {"activation_checkpoint_mode", "/training/recompute"},
     {"activation_checkpointing", "/training/recompute"},
@@ -104,11 +104,14 @@ constexpr std::array<Word, 223> kKeys = {{
     {"horovod_cache_capacity", "/parallelism/data_parallel/response_cache"},
     {"horovod_cycle_time", "/parallelism/data_parallel/cycle_time"},
     {"horovod_fusion_threshold", "/parallelism/data_parallel/bucket_size"},
+    {"hybrid_layer_pattern", "/model/layer_pattern"},
+    {"hybrid_override_pattern", "/model/layer_pattern"},
     {"intermediate_size", "/model/ffn_hidden"},
     {"jax_checkpoint", "/training/recompute, and true at /training/recompute_stops_early"},
     {"k_proj", "\"separate\" at /training/projections"},
     {"kv_channels", "/model/head_dim"},
     {"lamboptimizer", "\"lamb\" at /training/optimizer/type"},
+    {"layers_block_type", "/model/layer_pattern, a letter for each layer"},
     {"learning_rate", "remove it: it changes no step's time"},
     {"libnccl_net_so", "/cluster/node/nic/transport"},
     {"llamarmsnorm", "\"operators\" at /training/norm"},
@@ -119,6 +122,10 @@ constexpr std::array<Word, 223> kKeys = {{
     {"lora_rank", "/training/finetune/rank"},
     {"lora_target_modules", "/training/finetune/targets"},
     {"lr", "remove it: it changes no step's time"},
+    {"mamba_head_dim", "/model/mamba/head_dim"},
+    {"mamba_num_groups", "/model/mamba/groups"},
+    {"mamba_num_heads", "/model/mamba/heads"},
+    {"mamba_state_dim", "/model/mamba/state_dim"},
     {"masked_softmax_fusion", "/training/softmax (\"kernel\", or \"operators\" if false)"},
     {"max_position_embeddings", "/model/max_positions"},
     {"max_seq_len", "/training/sequence_length"},
@@ -204,6 +211,8 @@ constexpr std::array<Word, 223> kKeys = {{
     {"sharded_cross_entropy", "\"parallel\" at /training/loss"},
     {"sharding_strategy", "/parallelism/data_parallel/kind"},
     {"sp", "/parallelism/sequence_parallel"},
+    {"squared_relu", "\"squared_relu\" at /model/ffn"},
+    {"ssm_state_size", "/model/mamba/state_dim"},
     {"stages", "/parallelism/pp"},
     {"steps", "/training/samples, the steps times global_batch"},
     {"store_param_remainders", "\"remainder\" at /training/precision/master_weights"},
