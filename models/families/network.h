@@ -45,6 +45,8 @@ struct NetworkWork {
   Bytes input;
   // By kind: the same layer where nothing is recomputed; empty if all layers are alike in that.
   std::vector<int> plain;
+  // Of the last kinds, which a plan adds: the kind whose items theirs are.
+  std::vector<int> added_like;
   // Work of the routed kernels of each data-parallel rank, in units of the even share; empty:
   // all 1. Tables of a recommender; the load of experts is the plan's.
   std::vector<double> rank_load;

@@ -38,6 +38,7 @@ class Dealer {
       layer.restored = layer.restored + layer.kept.total();
       layer.kept = {};
       work.kinds.push_back(std::move(layer));
+      work.added_like.push_back(kind);
     }
     kind = inner->second;
   }

@@ -14,6 +14,7 @@
 #include "sim/simulate/simulate.h"
 #include "tests/simulate/mixed_jobs.h"
 #include "tests/simulate/toy.h"
+#include "tests/support/about.h"
 #include "tests/support/networks.h"
 #include "tests/support/rooms.h"
 
@@ -110,4 +111,21 @@ TEST_CASE("a wait for a cycle is named as one, and no part of what estimates res
   CHECK(std::abs(analytic("1s") - analytic("0s")) < 0.005);
   CHECK(explain_stage(loaded("1s"), "transfers").find("wait of 8 ranks for a cycle") !=
         std::string::npos);
+}
+
+TEST_CASE("layers that run again in groups have cycles as those that do so alone") {
+  const auto step = [](const char* recompute) {
+    return simulate::simulate(test::scenario_of(fmt::format(
+                                  R"("model": {{ "preset": "gpt-1.7b", "layers": 4 }},
+        "cluster": {{ "node": "dgx-a100-80gb" }},
+        "training": {{ "global_batch": 8, "sequence_length": 512, "recompute": {} }},
+        "parallelism": {{ "data_parallel": {{ "cycle_time": "1ms" }} }})",
+                                  recompute)))
+        .report.step_time;
+  };
+  const auto alone = step(R"("full")");
+  const auto groups = step(R"({ "method": "uniform", "layers": 2 })");
+  REQUIRE(alone.has_value());
+  REQUIRE(groups.has_value());
+  CHECK(Seconds(*groups).count() == about(Seconds(*alone).count()).within(0.05));
 }
