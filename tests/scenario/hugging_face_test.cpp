@@ -320,3 +320,20 @@ TEST_CASE("Nemotron-H's layers by words, as transformers 5 writes them") {
   CHECK(network.feed_forward == models::FeedForward::squared_relu);
   CHECK(network.positional == models::Positional::none);
 }
+
+TEST_CASE("a hybrid's list of layers is of as many as its number") {
+  test::Folder folder("hf-hybrid-numbers");
+  const auto problems = [&](const std::string& type, const std::string& keys) {
+    return test::problems(
+        with_config(folder, R"({"model_type": ")" + type +
+                                R"(", "hidden_size": 1024, "vocab_size": 1000, )" + keys + "}"));
+  };
+  CHECK(problems("nemotron_h", R"("num_hidden_layers": 6, "hybrid_override_pattern": "M-*-")")
+            .find("6 layers, and the list of them has 4") != std::string::npos);
+  CHECK(problems("granitemoehybrid", R"("num_hidden_layers": 4, "layer_types": ["mamba"])")
+            .find("4 layers, and the list of them has 1") != std::string::npos);
+  CHECK(problems("mamba2", R"("num_hidden_layers": 200000)").find("at most 100000, got 100001") !=
+        std::string::npos);
+  CHECK(problems("bamba", R"("attn_layer_indices": [1], "intermediate_size": 512)")
+            .find("18446744073709551615") == std::string::npos);
+}

@@ -16,10 +16,10 @@ using json::Value;
 
 namespace {
 
-constexpr std::int64_t kMostLayers = 100'000;  // more are refused with the number of layers
+constexpr std::int64_t kMostLayers = 100'000;  // one more is refused with the number of layers
 
 std::int64_t layers_of(HuggingFaceImport& import) {
-  return std::min(kMostLayers, import.config.count(import.family.layers).value_or(0));
+  return std::min(kMostLayers + 1, import.config.count(import.family.layers).value_or(0));
 }
 
 void flag_must_be(HuggingFaceImport& import, std::string_view key, bool described) {
@@ -73,6 +73,7 @@ Value import_mamba(HuggingFaceImport& import, const MambaNames& names) {
 }
 
 void set_pattern(HuggingFaceImport& import, const std::string& pattern, Value mamba) {
+  if (pattern.empty()) return;
   import.set("layer_pattern", Value::of(pattern));
   import.set("layers", Value::of(static_cast<std::int64_t>(pattern.size())));
   if (pattern.find('M') != std::string::npos) import.set("mamba", std::move(mamba));
@@ -97,6 +98,16 @@ std::string letters(HuggingFaceImport& import, std::string_view key) {
       pattern += letter;
   }
   return pattern;
+}
+
+// A file that says both must say the same.
+void must_be_of_all(HuggingFaceImport& import, const std::string& pattern) {
+  const std::optional<std::int64_t> layers = import.config.count(import.family.layers);
+  const auto found = static_cast<std::int64_t>(pattern.size());
+  if (layers && found > 0 && *layers != found)
+    import.config.error(import.config.find(import.family.layers)->at, import.family.layers,
+                        fmt::format("{} layers, and the list of them has {}", *layers, found),
+                        "mend either");
 }
 
 // Layers of a mixer and a feed-forward half as two of one part each.
@@ -133,6 +144,7 @@ void nemotron_h_details(HuggingFaceImport& import) {
   std::string pattern = import.config.text("hybrid_override_pattern");
   if (pattern.empty()) pattern = letters(import, "layers_block_type");
   if (pattern.empty()) import.config.missing("hybrid_override_pattern|layers_block_type");
+  must_be_of_all(import, pattern);
   set_pattern(import, pattern, std::move(mamba));
   // The class has experts whether or not a layer does.
   if (pattern.find('E') == std::string::npos) import.model.erase("moe");
@@ -157,7 +169,8 @@ void bamba_details(HuggingFaceImport& import) {
   Value mamba = import_mamba(import, kLongNames);
   import.config.find("attn_rotary_emb");
   std::string mixers(static_cast<std::size_t>(layers_of(import)), 'M');
-  if (const Value* attention = import.config.list("attn_layer_indices"))
+  const Value* attention = import.config.list("attn_layer_indices");
+  if (attention != nullptr && !mixers.empty())
     for (const Value& item : attention->items) {
       const std::int64_t layer = json::find_integer(item).value_or(-1);
       if (layer >= 0 && layer < static_cast<std::int64_t>(mixers.size()))
@@ -186,6 +199,7 @@ void granite_hybrid_details(HuggingFaceImport& import) {
     import.set("positional", Value::of("none"));
   std::string mixers = letters(import, "layer_types|layers_block_type");
   if (mixers.empty()) import.config.missing("layer_types");
+  must_be_of_all(import, mixers);
   set_pattern(import, with_feed_forward(mixers, mixture), std::move(mamba));
 }
 
