@@ -13,8 +13,8 @@ namespace {
 // Every product that the layers form stays below 2^62. In floating point, so that the test itself
 // cannot overflow.
 void must_be_countable(Problems& problems, const Transformer& n, const Execution& e) {
-  const auto tokens =
-      static_cast<double>(e.micro_batch.size) * static_cast<double>(e.micro_batch.sequence_length);
+  const std::int64_t length = e.micro_batch.sequence_length;
+  const auto tokens = static_cast<double>(e.micro_batch.size) * static_cast<double>(length);
   const double columns = static_cast<double>(n.hidden) +
                          3 * static_cast<double>(n.heads) * static_cast<double>(n.head_size) +
                          3 * static_cast<double>(n.ffn_hidden) + static_cast<double>(n.vocabulary) +
@@ -31,8 +31,9 @@ void must_be_countable(Problems& problems, const Transformer& n, const Execution
   const double routed = tokens * static_cast<double>(n.moe.top_k) *
                         std::max(1.0, e.experts.capacity.value()) *
                         (static_cast<double>(n.hidden) + 3 * static_cast<double>(n.moe.ffn_hidden));
-  const double states = tokens * static_cast<double>(n.mamba.inner()) *
-                        static_cast<double>(n.mamba.state_size + n.mamba.chunk);
+  const double states =
+      tokens * static_cast<double>(n.mamba.inner()) *
+      static_cast<double>(n.mamba.state_size + std::min<std::int64_t>(n.mamba.chunk, length));
   for (const double count :
        {16 * tokens * columns, 16 * states, 16 * scores, 16 * parameters, 16 * routed}) {
     if (count < 0x1p62) continue;
@@ -325,16 +326,20 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   if (!problems.empty()) return;
 
   must_be_countable(problems, n, e);
+  // What no layer of a pattern has, no rank divides.
+  const auto has = [&](char part) {
+    return n.pattern.empty() || n.pattern.find(part) != std::string::npos;
+  };
   if (n.heads % n.kv_heads != 0) {
     problems.push_back(
         {"", fmt::format("attention heads ({}) must be divisible by key/value heads ({})", n.heads,
                          n.kv_heads)});
   }
-  must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
+  if (has('*')) must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   // Fewer heads than ranks are held by several ranks each.
-  if (n.kv_heads >= e.tensor || e.tensor % n.kv_heads != 0)
+  if (has('*') && (n.kv_heads >= e.tensor || e.tensor % n.kv_heads != 0))
     must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
-  must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
+  if (has('-')) must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
   if (e.tensor_parallel.sequence &&
       e.micro_batch.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
     problems.push_back(

@@ -34,7 +34,7 @@ int linear_layers(const TransformerSlice& s, PieceKind kind) {
 //   repeated query and key before their norms        m (a + kv) hs / t d       with norms of heads;
 //                                                                              d + 4 by operators
 //   attention output = input of proj        m a hs / t d              both, where i is not d
-//   activation inputs and input of fc2      m f / t (i + d x (GELU 1, ReLU 0, SwiGLU and GeGLU 2))
+//   activation inputs and input of fc2      m f / t (i + d x (GELU, ReLU^2 1, ReLU 0, gates 2))
 //                                                         2 x 1 for 2 d where gates are kept in fp8
 //   unfused: softmax output                 m s a / t d         4 + d where it is of fp32 copies
 //            its mask and dropped-out copy  m s a / t (1 + d)   with dropout; 1 beside 4 + d

@@ -113,31 +113,34 @@ void assemble_hybrid(const HybridSection& section, models::Transformer& stack, F
   constexpr const char* kPattern = "/model/layer_pattern";
   const std::string pattern = section.pattern.value_or("");
   const auto has = [&](char letter) { return pattern.find(letter) != std::string::npos; };
-  if (section.mamba) stack.mamba = *section.mamba;
+  if (section.mamba && has('M')) stack.mamba = *section.mamba;
   // A pattern without M may replace that of a preset, whose Mamba heads nothing can take away.
   if (section.mamba && !section.pattern)
     findings.error("/model/mamba", "no layer is one of Mamba",
                    "remove it, or write M for such layers into layer_pattern");
-  if (section.mamba && stack.mamba.heads % stack.mamba.groups != 0)
-    findings.error("/model/mamba/groups",
-                   fmt::format("{} heads in {} groups", stack.mamba.heads, stack.mamba.groups),
-                   "groups must divide heads");
+  if (section.mamba && section.mamba->heads % section.mamba->groups != 0)
+    findings.error(
+        "/model/mamba/groups",
+        fmt::format("{} heads in {} groups", section.mamba->heads, section.mamba->groups),
+        "groups must divide heads");
   if (!section.pattern) return;
   if (const std::size_t other = pattern.find_first_not_of("M*-E"); other != std::string::npos)
     return findings.error(kPattern, fmt::format("layer {} is '{}'", other, pattern[other]),
                           "known: M Mamba, * attention, - feed-forward, E experts");
   if (static_cast<std::int64_t>(pattern.size()) != stack.layers)
-    return findings.error(kPattern,
-                          fmt::format("{} letters for {} layers", pattern.size(), stack.layers),
-                          fmt::format("set layers to {}, or mend the pattern", pattern.size()));
+    return findings.error(
+        kPattern, fmt::format("{} letters for {} layers", pattern.size(), stack.layers),
+        pattern.empty() ? "write a letter for each"
+                        : fmt::format("set layers to {}, or mend the pattern", pattern.size()));
   if (has('M') && !section.mamba)
     findings.error("/model/mamba", "is required and missing: layer_pattern has layers M",
                    "give at least its heads");
-  if (has('E') != (stack.moe.experts > 0))
-    findings.error(has('E') ? kPattern : "/model/moe",
-                   has('E') ? "has layers of experts, and there is no moe"
-                            : "no layer of layer_pattern has experts",
-                   has('E') ? "describe them under moe" : "remove it, or write E for such layers");
+  if (has('E') && stack.moe.experts == 0)
+    findings.error(kPattern, "has layers of experts, and there is no moe",
+                   "describe them under moe");
+  if (!has('E') && stack.moe.experts > 0)
+    findings.error("/model/moe", "no layer of layer_pattern has experts",
+                   "write E for such layers, or remove it, or the preset that it is of");
   if (stack.moe.first_dense != 0 || stack.moe.every != 1)
     findings.error("/model/moe", "layer_pattern says which layers have experts",
                    "remove first_dense and every");
