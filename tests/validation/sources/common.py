@@ -114,12 +114,12 @@ def gpt(model, **changes):
 
 
 def nemo_model(model):
-    """A network of NeMo or Megatron-Core; squared ReLU has the bytes of ReLU."""
+    """A network of NeMo or Megatron-Core."""
     known = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu", "squared-relu": "squared_relu"}
     activation = known[model.get("act") or "gelu"]
     if activation == "gelu":
         return gpt(model)
-    return llama(model, ffn=activation, norm="layer_norm" if activation == "relu" else "rms_norm")
+    return llama(model, ffn=activation, norm="layer_norm" if activation == "squared_relu" else "rms_norm")
 
 
 # -------------------------------------------------------------------------------------------------------------
