@@ -45,11 +45,18 @@ struct NetworkWork {
   Bytes input;
   // By kind: the same layer where nothing is recomputed; empty if all layers are alike in that.
   std::vector<int> plain;
-  // Of the last kinds, which a plan adds: the kind whose items theirs are.
+  // For each of the last kinds, which a plan adds: the one whose items it has.
   std::vector<int> added_like;
   // Work of the routed kernels of each data-parallel rank, in units of the even share; empty:
   // all 1. Tables of a recommender; the load of experts is the plan's.
   std::vector<double> rank_load;
+
+  // A kind as it was before plans added others: itself, or that whose items it has.
+  std::size_t original(int kind) const {
+    const auto at = static_cast<std::size_t>(kind);
+    const std::size_t first_added = kinds.size() - added_like.size();
+    return at < first_added ? at : static_cast<std::size_t>(added_like[at - first_added]);
+  }
 };
 
 // Why a network cannot be executed so: the member of Execution to blame, and a sentence.

@@ -72,10 +72,8 @@ class EstimatedStep {
   int places() const { return static_cast<int>(context_.work.chain.size()); }
   const models::LayerWork& layer(int place) const { return context_.layer(place); }
   const LayerTimes& times(int place) const {
-    auto kind = static_cast<std::size_t>(context_.work.chain[static_cast<std::size_t>(place)]);
-    const std::size_t known = gpus_.layers.size();
-    if (kind >= known) kind = static_cast<std::size_t>(context_.work.added_like[kind - known]);
-    return gpus_.layers[kind];
+    const int kind = context_.work.chain[static_cast<std::size_t>(place)];
+    return gpus_.layers[context_.work.original(kind)];
   }
 
   void make_gradients(int place) {
