@@ -175,6 +175,10 @@ struct Transformer {
     return window.size > 0 && layer >= window.first &&
            (window.global_every == 0 || (layer + 1) % window.global_every != 0);
   }
+  // Whether any layer has this part, a letter of `pattern`: of whole layers, all but M.
+  bool has_part(char part) const {
+    return pattern.empty() ? part != 'M' : pattern.find(part) != std::string::npos;
+  }
   // Requires: a pattern.
   char letter(std::int64_t layer) const { return pattern[static_cast<std::size_t>(layer)]; }
   Content content_of(std::int64_t layer) const {

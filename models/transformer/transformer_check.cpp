@@ -326,20 +326,18 @@ void check_stack(Problems& problems, const Transformer& n, const Execution& e) {
   if (!problems.empty()) return;
 
   must_be_countable(problems, n, e);
-  // What no layer of a pattern has, no rank divides.
-  const auto has = [&](char part) {
-    return n.pattern.empty() || n.pattern.find(part) != std::string::npos;
-  };
   if (n.heads % n.kv_heads != 0) {
     problems.push_back(
         {"", fmt::format("attention heads ({}) must be divisible by key/value heads ({})", n.heads,
                          n.kv_heads)});
   }
-  if (has('*')) must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
+  const bool attends = n.has_part('*');
+  if (attends) must_divide(problems, "tensor", "attention heads", n.heads, e.tensor);
   // Fewer heads than ranks are held by several ranks each.
-  if (has('*') && (n.kv_heads >= e.tensor || e.tensor % n.kv_heads != 0))
+  if (attends && (n.kv_heads >= e.tensor || e.tensor % n.kv_heads != 0))
     must_divide(problems, "tensor", "key/value heads", n.kv_heads, e.tensor);
-  if (has('-')) must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
+  if (n.has_part('-'))
+    must_divide(problems, "tensor", "the feed-forward size", n.ffn_hidden, e.tensor);
   if (e.tensor_parallel.sequence &&
       e.micro_batch.sequence_length % (std::int64_t{e.context} * e.tensor) != 0) {
     problems.push_back(

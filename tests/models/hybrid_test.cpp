@@ -173,6 +173,17 @@ TEST_CASE("what divides no heads or groups of Mamba is refused") {
   network.pattern = "M*M";
   CHECK(problems(network, execution(b, L)).size() == 1);
   network = with_pattern("M*M-");
+  network.heads = network.kv_heads = 3;
+  network.ffn_hidden = 255;
+  CHECK(problems(network, execution(b, L, 2)).size() == 3);
+  network.pattern = "MMMM";
+  CHECK(problems(network, execution(b, L, 2)).empty());
+  network.mamba = {};
+  network.pattern = "****";
+  CHECK(problems(network, execution(b, L, 2)).size() == 2);
+  network.pattern = "----";
+  CHECK(problems(network, execution(b, L, 2)).size() == 1);
+  network = with_pattern("M*M-");
   network.block_norms = models::BlockNorms::around;
   CHECK(problems(network, execution(b, L)).size() == 1);
 }
