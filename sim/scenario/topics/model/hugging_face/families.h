@@ -39,7 +39,7 @@ struct WindowRule {
 struct HuggingFaceFamily {
   std::string_view model_type;
   std::string_view kind = "transformer";
-  std::string_view layers = "num_hidden_layers";
+  std::string_view layers = "num_hidden_layers";  // empty: a list's length
   std::string_view hidden = "hidden_size";
   std::string_view heads = "num_attention_heads";
   std::string_view kv_heads = "num_key_value_heads";

@@ -16,6 +16,7 @@ using json::Value;
 
 namespace {
 
+constexpr std::string_view kNumber = "num_hidden_layers";
 constexpr std::int64_t kMostLayers = 100'000;  // one more is refused with the number of layers
 
 std::int64_t layers_of(HuggingFaceImport& import) {
@@ -79,6 +80,11 @@ void set_pattern(HuggingFaceImport& import, const std::string& pattern, Value ma
   if (pattern.find('M') != std::string::npos) import.set("mamba", std::move(mamba));
 }
 
+// In these classes all linear attention is Mamba-2's (transformers since 5).
+bool is_mamba(std::string_view word) {
+  return word == "mamba" || word == "mamba2" || word == "linear_attention";
+}
+
 // A letter for each of a list's words; words that have none are an error.
 std::string letters(HuggingFaceImport& import, std::string_view key) {
   const Value* list = import.config.list(key);
@@ -86,28 +92,26 @@ std::string letters(HuggingFaceImport& import, std::string_view key) {
   if (list == nullptr) return pattern;
   for (const Value& item : list->items) {
     const std::string_view word = item.text;
-    const char letter = word == "mamba" || word == "mamba2"               ? 'M'
+    const char letter = is_mamba(word)                                    ? 'M'
                         : word == "attention" || word == "full_attention" ? '*'
                         : word == "mlp"                                   ? '-'
                         : word == "moe"                                   ? 'E'
                                                                           : '?';
     if (letter == '?')
       import.config.error(item.at, key, fmt::format("unknown layer {}", json::quoted(item)),
-                          "known: mamba, attention, mlp, moe");
+                          "known: mamba, linear_attention, attention, full_attention, mlp, moe");
     else
       pattern += letter;
   }
   return pattern;
 }
 
-// A file that says both must say the same.
-void must_be_of_all(HuggingFaceImport& import, const std::string& pattern) {
-  const std::optional<std::int64_t> layers = import.config.count(import.family.layers);
-  const auto found = static_cast<std::int64_t>(pattern.size());
-  if (layers && found > 0 && *layers != found)
-    import.config.error(import.config.find(import.family.layers)->at, import.family.layers,
-                        fmt::format("{} layers, and the list of them has {}", *layers, found),
-                        "mend either");
+// What a file says that has a number of layers and a list of another length; empty: it has not.
+std::string disagreement(HuggingFaceImport& import, const std::string& listed) {
+  const std::optional<std::int64_t> layers = import.config.count(kNumber);
+  const auto found = static_cast<std::int64_t>(listed.size());
+  if (!layers || found == 0 || *layers == found) return {};
+  return fmt::format("{} layers, and the list of them has {}", *layers, found);
 }
 
 // Layers of a mixer and a feed-forward half as two of one part each.
@@ -132,19 +136,24 @@ constexpr MambaNames kLongNames = {.heads = "mamba_n_heads",
 void nemotron_h_details(HuggingFaceImport& import) {
   Value mamba = import_mamba(import, {.heads = "mamba_num_heads",
                                       .head_size = "mamba_head_dim",
-                                      .groups = "n_groups",
+                                      .groups = "mamba_n_groups|n_groups",
                                       .state_size = "ssm_state_size",
-                                      .convolution = "conv_kernel",
-                                      .chunk = "chunk_size"});
+                                      .convolution = "mamba_d_conv|conv_kernel",
+                                      .chunk = "mamba_chunk_size|chunk_size"});
+  constexpr std::int64_t kGroups = 8;  // of the class, under either name
+  if (mamba.find("groups") == nullptr) mamba.set("groups", Value::of(kGroups));
   import.copy("attention_head_dim", "head_dim");
   import.config.find("mamba_hidden_act");
   import.config.find("mtp_hybrid_override_pattern");
   import.config.find("mtp_layers_block_type");
   flag_must_be(import, "use_bias", false);
   std::string pattern = import.config.text("hybrid_override_pattern");
-  if (pattern.empty()) pattern = letters(import, "layers_block_type");
-  if (pattern.empty()) import.config.missing("hybrid_override_pattern|layers_block_type");
-  must_be_of_all(import, pattern);
+  if (pattern.empty()) pattern = letters(import, "layers_block_type|layer_types");
+  if (pattern.empty())
+    import.config.missing("hybrid_override_pattern|layers_block_type|layer_types");
+  // As the class does, which counts its list.
+  if (const std::string wrong = disagreement(import, pattern); !wrong.empty())
+    import.config.warning(import.config.find(kNumber)->at, kNumber, wrong, "the list counts");
   set_pattern(import, pattern, std::move(mamba));
   // The class has experts whether or not a layer does.
   if (pattern.find('E') == std::string::npos) import.model.erase("moe");
@@ -199,7 +208,8 @@ void granite_hybrid_details(HuggingFaceImport& import) {
     import.set("positional", Value::of("none"));
   std::string mixers = letters(import, "layer_types|layers_block_type");
   if (mixers.empty()) import.config.missing("layer_types");
-  must_be_of_all(import, mixers);
+  if (const std::string wrong = disagreement(import, mixers); !wrong.empty())
+    import.config.error(import.config.find(kNumber)->at, kNumber, wrong, "mend either");
   set_pattern(import, with_feed_forward(mixers, mixture), std::move(mamba));
 }
 

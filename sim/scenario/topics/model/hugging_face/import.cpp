@@ -70,7 +70,7 @@ void import_stack(HuggingFaceImport& import) {
   HuggingFaceConfig& config = import.config;
   const bool images = family.kind == "vision_transformer";
   import.set("kind", Value::of(family.kind));
-  import.copy(family.layers, "layers", true);
+  import.copy(family.layers, "layers", !family.layers.empty());
   import.copy(family.hidden, "hidden", true);
   import.copy(family.heads, "heads", true);
   import.copy(family.kv_heads, "kv_heads");
