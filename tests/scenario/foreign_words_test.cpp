@@ -72,6 +72,7 @@ TEST_CASE("every word in the tables of docs/software.md is answered as a key or 
 
 TEST_CASE("a value is answered where the choice has it, and nowhere else") {
   CHECK(contains(said("parallelism.data_parallel.kind=stage1"), R"(write "zero1")"));
+  CHECK(contains(said("model.ffn=relu2"), R"(write "squared_relu")"));
   const std::string elsewhere = said("training.recompute=stage1");
   CHECK(contains(elsewhere, "known: none, selective, full"));
   CHECK(!contains(elsewhere, "zero1"));

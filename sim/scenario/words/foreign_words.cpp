@@ -257,7 +257,7 @@ constexpr std::array<Word, 232> kKeys = {{
 }};
 
 // Values of choices.
-constexpr std::array<Word, 69> kValues = {{
+constexpr std::array<Word, 70> kValues = {{
     {"1f1b_interleaved", "interleaved_1f1b"},
     {"adam_w", "adamw"},
     {"adamw_torch", "adamw"},
@@ -302,6 +302,7 @@ constexpr std::array<Word, 69> kValues = {{
     {"megatron_distributed_optimizer", "distributed_optimizer"},
     {"no_shard", "allreduce"},
     {"ps", "parameter_server"},
+    {"relu2", "squared_relu"},
     {"replicated", "allreduce"},
     {"rmsnorm", "rms_norm"},
     {"rotary", "rope"},
